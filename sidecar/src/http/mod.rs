@@ -1,0 +1,83 @@
+//! The HTTP interface: metrics, probes, status, and the document that describes them. It only
+//! reads, and it answers while a mount runs on another thread.
+
+mod problem;
+mod routes;
+mod server;
+
+#[cfg(test)]
+mod client;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use axum::Router;
+use siding_topology::Root;
+use utoipa::OpenApi;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::board::Board;
+
+pub use problem::{Cause, Problem};
+pub use routes::Probe;
+pub use server::serve;
+
+/// What every handler shares.
+#[derive(Clone)]
+struct App {
+    board: Board,
+    root: Root,
+    document: Arc<Document>,
+}
+
+/// The OpenAPI document, and the paths in it.
+struct Document {
+    json: String,
+    paths: Vec<String>,
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Siding",
+        description = "What the sidecar has mounted, touched and registered. Everything here is \
+                       read with GET or HEAD; every error is a problem document (RFC 9457)."
+    ),
+    tags(
+        (name = "metrics", description = "For Prometheus."),
+        (name = "probes", description = "For the kubelet: each answers 200 or 503."),
+        (name = "state", description = "What has been observed, for people and programs."),
+    )
+)]
+struct Description;
+
+/// The routes over this board; the kernel's counters are read below `root`.
+///
+/// The OpenAPI document is made from the routes themselves.
+pub fn router(board: Board, root: Root) -> Router {
+    let (router, api) = OpenApiRouter::with_openapi(Description::openapi())
+        .routes(routes!(routes::metrics))
+        .routes(routes!(routes::healthz))
+        .routes(routes!(routes::startupz))
+        .routes(routes!(routes::readyz))
+        .routes(routes!(routes::status))
+        .routes(routes!(routes::segments))
+        .routes(routes!(routes::segment))
+        .routes(routes!(routes::openapi))
+        .split_for_parts();
+    let document = Arc::new(Document {
+        paths: api.paths.paths.keys().cloned().collect(),
+        // A document that can't be written is empty, and its route says so.
+        json: api.to_pretty_json().unwrap_or_default(),
+    });
+    router
+        .fallback(routes::unknown)
+        .method_not_allowed_fallback(routes::wrong_method)
+        .with_state(App {
+            board,
+            root,
+            document,
+        })
+}

@@ -1,0 +1,919 @@
+//! Which pages a segment gets, and where: pure over what the machine can give.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use siding_fabric::{Pages, Placement, base_page_bytes};
+use siding_topology::cgroup::Limit;
+use siding_topology::memory::{ShmemMode, TransparentMode};
+use siding_topology::size::{binary, page_name};
+
+use super::machine::Machine;
+use crate::config::{Numa, Page};
+
+/// Something that the machine lacks, with what mends it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct Lack {
+    /// The field at fault, e.g. `segments[kv].size`.
+    pub field: String,
+    /// What is missing.
+    pub what: String,
+    /// The command or field that mends it.
+    pub remedy: String,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: {}; to mend it: {}",
+            self.field, self.what, self.remedy
+        )
+    }
+}
+
+/// What a directory is on, as far as segments care.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Filesystem {
+    /// hugetlbfs with pages of so many bytes.
+    Hugetlbfs {
+        /// Its page size, bytes.
+        page_bytes: u64,
+    },
+    /// tmpfs: memory.
+    Tmpfs,
+    /// Anything else, e.g. a disk.
+    Other,
+}
+
+/// A directory and what it is on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// Its path.
+    pub path: PathBuf,
+    /// What it is on.
+    pub filesystem: Filesystem,
+}
+
+/// In which form a segment is mounted.
+#[derive(Debug, Clone)]
+pub enum Form {
+    /// Memory of this process.
+    Process,
+    /// A file that outlives the process.
+    File {
+        /// The segment's own directory, where it names one.
+        explicit: Option<Directory>,
+        /// The directory for segments without one.
+        storage: Directory,
+    },
+}
+
+/// A segment as asked for.
+#[derive(Debug, Clone)]
+pub struct Wish<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its size, bytes.
+    pub size_bytes: u64,
+    /// The pages asked for.
+    pub page: Page,
+    /// Where it shall lie.
+    pub numa: Numa,
+    /// In which form.
+    pub form: Form,
+}
+
+/// What it gets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chosen {
+    /// The pages.
+    pub pages: Pages,
+    /// Why these and not larger ones.
+    pub reason: String,
+    /// Where they lie.
+    pub placement: Placement,
+    /// CPUs to touch from, where the node matters.
+    pub cpus: Option<Vec<u32>>,
+    /// The directory of its file, where it is one.
+    pub directory: Option<PathBuf>,
+}
+
+/// What earlier segments of the same mount have claimed.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger {
+    pages: BTreeMap<u64, u64>,
+    node_pages: BTreeMap<(u64, u32), u64>,
+    memory_bytes: u64,
+}
+
+impl Ledger {
+    /// Huge pages of this size claimed so far.
+    #[must_use]
+    pub fn pages(&self, page_bytes: u64) -> u64 {
+        self.pages.get(&page_bytes).copied().unwrap_or(0)
+    }
+
+    /// Notes what a segment takes.
+    pub fn claim(&mut self, size_bytes: u64, chosen: &Chosen) {
+        let Pages::Huge(page) = chosen.pages else {
+            self.memory_bytes = self.memory_bytes.saturating_add(size_bytes);
+            return;
+        };
+        *self.pages.entry(page).or_insert(0) += size_bytes / page;
+        if let Placement::Bind(node) = chosen.placement {
+            *self.node_pages.entry((page, node)).or_insert(0) += size_bytes / page;
+        }
+    }
+}
+
+/// The name that users and metrics see for pages.
+#[must_use]
+pub fn pages_name(pages: Pages) -> String {
+    match pages {
+        Pages::Base => page_name(base_page_bytes()),
+        Pages::Transparent => "transparent".to_owned(),
+        Pages::Huge(bytes) => page_name(bytes),
+    }
+}
+
+/// Chooses for one segment and claims it in the ledger.
+///
+/// # Errors
+/// The [`Lack`] that stands in the way of what was asked for; with `auto` that of base pages.
+pub fn choose(wish: &Wish<'_>, machine: &Machine, ledger: &mut Ledger) -> Result<Chosen, Lack> {
+    let placement = place(wish, machine)?;
+    let case = Case {
+        wish,
+        machine,
+        ledger,
+        placement: &placement,
+    };
+    let (pages, directory, reason) = match wish.page {
+        Page::Auto => case.best()?,
+        page => {
+            let pages = case.named(page)?;
+            (pages, case.fits(pages)?, "as asked for".to_owned())
+        }
+    };
+    let cpus = touching_cpus(&placement, machine);
+    let chosen = Chosen {
+        pages,
+        reason,
+        placement,
+        cpus,
+        directory,
+    };
+    ledger.claim(wish.size_bytes, &chosen);
+    Ok(chosen)
+}
+
+/// Where a segment lies on this machine, whatever its pages: for a file that has them already.
+///
+/// # Errors
+/// The [`Lack`] of the node that was asked for.
+pub fn placed(wish: &Wish<'_>, machine: &Machine) -> Result<Chosen, Lack> {
+    let placement = place(wish, machine)?;
+    let cpus = touching_cpus(&placement, machine);
+    Ok(Chosen {
+        pages: Pages::Base,
+        reason: String::new(),
+        placement,
+        cpus,
+        directory: None,
+    })
+}
+
+/// Turns the wish into a placement on this machine's nodes.
+fn place(wish: &Wish<'_>, machine: &Machine) -> Result<Placement, Lack> {
+    match wish.numa {
+        Numa::Local => Ok(machine
+            .home_node()
+            .map_or(Placement::Any, Placement::Preferred)),
+        Numa::Interleave => {
+            let has_memory = |bytes: Option<u64>| bytes.is_none_or(|bytes| bytes > 0);
+            let nodes: Vec<u32> = machine
+                .nodes
+                .iter()
+                .filter(|node| has_memory(node.memory_total_bytes))
+                .map(|node| node.id)
+                .collect();
+            Ok(if nodes.len() < 2 {
+                Placement::Any
+            } else {
+                Placement::Interleave(nodes)
+            })
+        }
+        Numa::Node(0) if machine.nodes.is_empty() => Ok(Placement::Any),
+        Numa::Node(id) if machine.node(id).is_some() && machine.nodes.len() == 1 => {
+            Ok(Placement::Any)
+        }
+        Numa::Node(id) if machine.node(id).is_some() => Ok(Placement::Bind(id)),
+        Numa::Node(id) => {
+            let ids: Vec<String> = machine
+                .nodes
+                .iter()
+                .map(|node| node.id.to_string())
+                .collect();
+            let ids = if ids.is_empty() {
+                "0".to_owned()
+            } else {
+                ids.join(", ")
+            };
+            Err(Lack {
+                field: format!("segments[{}].numa", wish.name),
+                what: format!("this machine has no NUMA node {id}"),
+                remedy: format!("use one of: {ids}, local, interleave"),
+            })
+        }
+    }
+}
+
+/// Own CPUs of the node that the pages lie on; `None` where the node does not matter.
+fn touching_cpus(placement: &Placement, machine: &Machine) -> Option<Vec<u32>> {
+    let (Placement::Preferred(id) | Placement::Bind(id)) = placement else {
+        return None;
+    };
+    if machine.nodes.len() < 2 {
+        return None;
+    }
+    let cpus: Vec<u32> = machine
+        .node(*id)?
+        .cpus
+        .intersect(&machine.cores.cpus)
+        .iter()
+        .collect();
+    (!cpus.is_empty()).then_some(cpus)
+}
+
+struct Case<'a> {
+    wish: &'a Wish<'a>,
+    machine: &'a Machine,
+    ledger: &'a Ledger,
+    placement: &'a Placement,
+}
+
+impl Case<'_> {
+    /// The largest pages that fit, and why no larger ones.
+    fn best(&self) -> Result<(Pages, Option<PathBuf>, String), Lack> {
+        let huge = self
+            .machine
+            .pools
+            .iter()
+            .rev()
+            .map(|pool| Pages::Huge(pool.page_bytes));
+        let mut passed_over = Vec::new();
+        let mut last = None;
+        for pages in huge.chain([Pages::Transparent, Pages::Base]) {
+            match self.fits(pages) {
+                Ok(directory) => {
+                    let reason = if passed_over.is_empty() {
+                        "the largest pages that this kernel has".to_owned()
+                    } else {
+                        format!(
+                            "the largest that can be had now ({})",
+                            passed_over.join("; ")
+                        )
+                    };
+                    return Ok((pages, directory, reason));
+                }
+                Err(lack) => {
+                    passed_over.push(format!("{}: {}", pages_name(pages), lack.what));
+                    last = Some(lack);
+                }
+            }
+        }
+        Err(last.unwrap_or_else(|| self.lack("page", "no pages", "file a bug")))
+    }
+
+    /// The pages that an explicit wish names.
+    fn named(&self, page: Page) -> Result<Pages, Lack> {
+        match page {
+            Page::Size(bytes) if bytes == base_page_bytes() => Ok(Pages::Base),
+            Page::Size(bytes) if self.machine.pool(bytes).is_some() => Ok(Pages::Huge(bytes)),
+            Page::Size(bytes) => {
+                let mut names = vec![page_name(base_page_bytes())];
+                names.extend(
+                    self.machine
+                        .pools
+                        .iter()
+                        .map(|pool| page_name(pool.page_bytes)),
+                );
+                let what = format!("this kernel has no pages of {}", page_name(bytes));
+                let remedy = format!("use one of: auto, transparent, {}", names.join(", "));
+                Err(self.lack("page", what, remedy))
+            }
+            Page::Transparent | Page::Auto => Ok(Pages::Transparent),
+        }
+    }
+
+    /// Whether these pages can be had, and in which directory.
+    fn fits(&self, pages: Pages) -> Result<Option<PathBuf>, Lack> {
+        self.is_whole(pages)?;
+        let directory = self.directory(pages)?;
+        match pages {
+            Pages::Huge(bytes) => self.has_huge_pages(bytes)?,
+            Pages::Transparent => {
+                self.has_transparent()?;
+                self.has_memory()?;
+            }
+            Pages::Base => self.has_memory()?,
+        }
+        Ok(directory)
+    }
+
+    fn is_whole(&self, pages: Pages) -> Result<(), Lack> {
+        let (page, size) = (pages.page_bytes(), self.wish.size_bytes);
+        if size > 0 && size.is_multiple_of(page) {
+            return Ok(());
+        }
+        let below = size / page * page;
+        let above = below.checked_add(page).map(binary);
+        let near: Vec<String> = (below > 0)
+            .then(|| binary(below))
+            .into_iter()
+            .chain(above)
+            .collect();
+        let what = format!("{} is not a multiple of {}", binary(size), page_name(page));
+        Err(self.lack("size", what, format!("use {}", near.join(" or "))))
+    }
+
+    fn has_huge_pages(&self, page: u64) -> Result<(), Lack> {
+        let name = page_name(page);
+        let Some(pool) = self.machine.pool(page) else {
+            return Err(self.lack(
+                "page",
+                format!("this kernel has no pages of {name}"),
+                "use auto",
+            ));
+        };
+        let needed = self.wish.size_bytes / page;
+        let free = pool.available().saturating_sub(self.ledger.pages(page));
+        let sysfs = format!("hugepages-{}kB/nr_hugepages", page / 1024);
+        if free < needed {
+            let total = pool.total.saturating_add(needed - free);
+            return Err(self.lack(
+                "page",
+                format!("{needed} free pages of {name} are needed, {free} are there"),
+                format!("echo {total} | sudo tee /sys/kernel/mm/hugepages/{sysfs} (or siding mount --reserve), or page auto"),
+            ));
+        }
+        if let Placement::Bind(node) = self.placement {
+            let there = pool.nodes.iter().find(|n| n.node == *node);
+            let claimed = self
+                .ledger
+                .node_pages
+                .get(&(page, *node))
+                .copied()
+                .unwrap_or(0);
+            let free = there.map_or(0, |n| n.free).saturating_sub(claimed);
+            if free < needed {
+                let total = there.map_or(0, |n| n.total).saturating_add(needed - free);
+                return Err(self.lack(
+                    "numa",
+                    format!("{needed} free pages of {name} are needed on node {node}, {free} are there"),
+                    format!("echo {total} | sudo tee /sys/devices/system/node/node{node}/hugepages/{sysfs}, or numa local"),
+                ));
+            }
+        }
+        let claimed = self.ledger.pages(page).saturating_mul(page);
+        self.within(
+            self.machine.hugetlb_limits.get(&page),
+            claimed,
+            &format!("hugepages-{name}"),
+        )
+    }
+
+    fn has_transparent(&self) -> Result<(), Lack> {
+        let (off, file, word) = match self.wish.form {
+            Form::Process => {
+                let off = self
+                    .machine
+                    .transparent
+                    .map(|mode| mode == TransparentMode::Never);
+                (off, "enabled", "madvise")
+            }
+            Form::File { .. } => {
+                let off = |mode| matches!(mode, ShmemMode::Never | ShmemMode::Deny);
+                (
+                    self.machine.shmem_transparent.map(off),
+                    "shmem_enabled",
+                    "advise",
+                )
+            }
+        };
+        let sysfs = format!("/sys/kernel/mm/transparent_hugepage/{file}");
+        match off {
+            Some(true) => Err(self.lack(
+                "page",
+                format!("transparent huge pages are off here ({sysfs})"),
+                format!("echo {word} | sudo tee {sysfs}, or use 4Ki or auto"),
+            )),
+            None => Err(self.lack(
+                "page",
+                "this kernel has no transparent huge pages",
+                "use 4Ki or auto",
+            )),
+            Some(false) => Ok(()),
+        }
+    }
+
+    fn has_memory(&self) -> Result<(), Lack> {
+        let size = self.wish.size_bytes;
+        if let Some(available) = self.machine.available_bytes {
+            let free = available.saturating_sub(self.ledger.memory_bytes);
+            if free < size {
+                return Err(self.lack(
+                    "size",
+                    format!(
+                        "{} are needed, {} bytes of memory are available",
+                        binary(size),
+                        free
+                    ),
+                    "declare less, or free memory",
+                ));
+            }
+        }
+        if let Placement::Bind(node) = self.placement
+            && let Some(there) = self
+                .machine
+                .node(*node)
+                .and_then(|n| n.memory_available_bytes)
+            && there < size
+        {
+            return Err(self.lack(
+                "numa",
+                format!(
+                    "{} are needed on node {node}, {there} bytes are available there",
+                    binary(size)
+                ),
+                "declare less, or numa local",
+            ));
+        }
+        self.within(
+            self.machine.memory_limit.as_ref(),
+            self.ledger.memory_bytes,
+            "memory",
+        )
+    }
+
+    /// Whether a cgroup limit leaves room.
+    fn within(&self, limit: Option<&Limit>, claimed: u64, resource: &str) -> Result<(), Lack> {
+        let Some(limit) = limit else { return Ok(()) };
+        let room = limit
+            .limit_bytes
+            .saturating_sub(limit.usage_bytes)
+            .saturating_sub(claimed);
+        if room >= self.wish.size_bytes {
+            return Ok(());
+        }
+        let wanted = limit
+            .limit_bytes
+            .saturating_add(self.wish.size_bytes - room);
+        Err(self.lack(
+            "size",
+            format!(
+                "{} are needed, the cgroup limit leaves {room} bytes of {resource}",
+                binary(self.wish.size_bytes)
+            ),
+            format!(
+                "raise the container's resources.limits.{resource} to {} (or {})",
+                binary(wanted),
+                limit.file.display()
+            ),
+        ))
+    }
+
+    /// The directory for a file of these pages, `None` where it is no file.
+    fn directory(&self, pages: Pages) -> Result<Option<PathBuf>, Lack> {
+        let Form::File { explicit, storage } = &self.wish.form else {
+            return Ok(None);
+        };
+        let wanted = match pages {
+            Pages::Huge(page_bytes) => Filesystem::Hugetlbfs { page_bytes },
+            Pages::Base | Pages::Transparent => Filesystem::Tmpfs,
+        };
+        if let Some(directory) = explicit {
+            return self.suits(directory, wanted, pages, "directory").map(Some);
+        }
+        let Pages::Huge(page_bytes) = pages else {
+            return self
+                .suits(storage, wanted, pages, "storage.directory")
+                .map(Some);
+        };
+        if storage.filesystem == wanted {
+            return Ok(Some(storage.path.clone()));
+        }
+        let mount = self
+            .machine
+            .mounts
+            .iter()
+            .find(|mount| mount.page_bytes == page_bytes && !mount.read_only);
+        mount.map(|mount| Some(mount.path.clone())).ok_or_else(|| {
+            self.lack(
+                "page",
+                format!("no hugetlbfs with pages of {} is mounted", page_name(page_bytes)),
+                format!(
+                    "sudo mount -t hugetlbfs -o pagesize={} none DIR (in a pod: an emptyDir of medium HugePages-{})",
+                    page_bytes,
+                    page_name(page_bytes)
+                ),
+            )
+        })
+    }
+
+    fn suits(
+        &self,
+        directory: &Directory,
+        wanted: Filesystem,
+        pages: Pages,
+        field: &str,
+    ) -> Result<PathBuf, Lack> {
+        if directory.filesystem == wanted {
+            return Ok(directory.path.clone());
+        }
+        let (kind, remedy) = match wanted {
+            Filesystem::Hugetlbfs { page_bytes } => (
+                format!("hugetlbfs with pages of {}", page_name(page_bytes)),
+                format!("mount one: sudo mount -t hugetlbfs -o pagesize={page_bytes} none DIR"),
+            ),
+            _ => (
+                "tmpfs".to_owned(),
+                "a directory in /dev/shm or /run, or mount a tmpfs".to_owned(),
+            ),
+        };
+        let what = format!(
+            "segments of {} pages need {kind}, and {} is not on one",
+            pages_name(pages),
+            show(&directory.path)
+        );
+        Err(self.lack(field, what, remedy))
+    }
+
+    fn lack(&self, field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Lack {
+        let field = if field.contains('.') {
+            field.to_owned()
+        } else {
+            format!("segments[{}].{field}", self.wish.name)
+        };
+        Lack {
+            field,
+            what: what.into(),
+            remedy: remedy.into(),
+        }
+    }
+}
+
+fn show(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use siding_topology::cgroup::Version;
+    use siding_topology::cores::{CoreRule, OwnCores};
+    use siding_topology::hugepages::{HugetlbMount, NodePool, Pool};
+    use siding_topology::numa::NumaNode;
+
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn pool(page_bytes: u64, free: u64, per_node: [u64; 2]) -> Pool {
+        let nodes = (0..).zip(per_node).map(|(node, free)| NodePool {
+            node,
+            total: free,
+            free,
+        });
+        Pool {
+            page_bytes,
+            total: free,
+            free,
+            reserved: 0,
+            surplus: 0,
+            overcommit: 0,
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// Two nodes of four cores; 512 free pages of 2 MiB, two of 1 GiB; 64 GiB of memory.
+    fn machine() -> Machine {
+        let node = |id, cpus: &str| NumaNode {
+            id,
+            cpus: cpus.parse().unwrap(),
+            memory_total_bytes: Some(32 * GIB),
+            memory_free_bytes: Some(30 * GIB),
+            memory_available_bytes: Some(30 * GIB),
+        };
+        Machine {
+            available_bytes: Some(64 * GIB),
+            memory_limit: None,
+            pools: vec![pool(2 * MIB, 512, [128, 384]), pool(GIB, 2, [2, 0])],
+            hugetlb_limits: BTreeMap::new(),
+            mounts: vec![HugetlbMount {
+                path: "/dev/hugepages".into(),
+                page_bytes: 2 * MIB,
+                read_only: false,
+            }],
+            transparent: Some(TransparentMode::Madvise),
+            shmem_transparent: Some(ShmemMode::Never),
+            nodes: vec![node(0, "0-3"), node(1, "4-7")],
+            cores: OwnCores {
+                count: NonZeroUsize::new(6).unwrap(),
+                cpus: "2-7".parse().unwrap(),
+                rule: CoreRule::AllowedCpus,
+                findings: Vec::new(),
+            },
+            memlock: None,
+        }
+    }
+
+    fn wish(size_bytes: u64, page: Page, numa: Numa) -> Wish<'static> {
+        Wish {
+            name: "kv",
+            size_bytes,
+            page,
+            numa,
+            form: Form::Process,
+        }
+    }
+
+    fn in_files(filesystem: Filesystem) -> Form {
+        Form::File {
+            explicit: None,
+            storage: Directory {
+                path: "/run/siding".into(),
+                filesystem,
+            },
+        }
+    }
+
+    #[test]
+    fn auto_takes_the_largest_that_fits() {
+        let cases = [
+            (
+                2 * GIB,
+                Pages::Huge(GIB),
+                "the largest pages that this kernel has",
+            ),
+            (3 * GIB, Pages::Transparent, "2 are there"),
+            (
+                GIB + 2 * MIB,
+                Pages::Transparent,
+                "1Gi: 1026Mi is not a multiple of 1Gi",
+            ),
+            (
+                512 * MIB,
+                Pages::Huge(2 * MIB),
+                "1Gi: 512Mi is not a multiple of 1Gi",
+            ),
+            (
+                12 << 10,
+                Pages::Transparent,
+                "2Mi: 12Ki is not a multiple of 2Mi",
+            ),
+        ];
+        for (size, pages, why) in cases {
+            let chosen = choose(
+                &wish(size, Page::Auto, Numa::Local),
+                &machine(),
+                &mut Ledger::default(),
+            )
+            .unwrap();
+            assert_eq!(chosen.pages, pages, "{size}");
+            assert!(chosen.reason.contains(why), "{size}: {}", chosen.reason);
+        }
+    }
+
+    #[test]
+    fn what_one_segment_takes_the_next_one_lacks() {
+        let mut ledger = Ledger::default();
+        let two_mib = Page::Size(2 * MIB);
+        choose(
+            &wish(600 * MIB, two_mib, Numa::Local),
+            &machine(),
+            &mut ledger,
+        )
+        .unwrap();
+        assert_eq!(ledger.pages(2 * MIB), 300);
+        let lack = choose(
+            &wish(426 * MIB, two_mib, Numa::Local),
+            &machine(),
+            &mut ledger,
+        )
+        .unwrap_err();
+        assert_eq!(
+            lack.to_string(),
+            "segments[kv].page: 213 free pages of 2Mi are needed, 212 are there; to mend it: \
+             echo 513 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (or siding \
+             mount --reserve), or page auto"
+        );
+        choose(
+            &wish(424 * MIB, two_mib, Numa::Local),
+            &machine(),
+            &mut ledger,
+        )
+        .unwrap();
+        let base = Page::Size(4096);
+        choose(&wish(40 * GIB, base, Numa::Local), &machine(), &mut ledger).unwrap();
+        let lack = choose(&wish(40 * GIB, base, Numa::Local), &machine(), &mut ledger).unwrap_err();
+        assert_eq!(
+            lack.what,
+            format!(
+                "40Gi are needed, {} bytes of memory are available",
+                24 * GIB
+            )
+        );
+    }
+
+    #[test]
+    fn nodes() {
+        let place = |numa| {
+            choose(
+                &wish(2 * MIB, Page::Size(2 * MIB), numa),
+                &machine(),
+                &mut Ledger::default(),
+            )
+        };
+        // Cores 2 to 7: most of them are on node 1.
+        let local = place(Numa::Local).unwrap();
+        assert_eq!(local.placement, Placement::Preferred(1));
+        assert_eq!(local.cpus, Some(vec![4, 5, 6, 7]));
+        let bound = place(Numa::Node(0)).unwrap();
+        assert_eq!(
+            (bound.placement, bound.cpus),
+            (Placement::Bind(0), Some(vec![2, 3]))
+        );
+        let spread = place(Numa::Interleave).unwrap();
+        assert_eq!(
+            (spread.placement, spread.cpus),
+            (Placement::Interleave(vec![0, 1]), None)
+        );
+        assert_eq!(
+            place(Numa::Node(7)).unwrap_err().to_string(),
+            "segments[kv].numa: this machine has no NUMA node 7; to mend it: use one of: 0, 1, local, interleave"
+        );
+        let lack = choose(
+            &wish(300 * MIB, Page::Size(2 * MIB), Numa::Node(0)),
+            &machine(),
+            &mut Ledger::default(),
+        );
+        let lack = lack.unwrap_err();
+        assert_eq!(
+            lack.what,
+            "150 free pages of 2Mi are needed on node 0, 128 are there"
+        );
+        assert!(
+            lack.remedy
+                .starts_with("echo 150 | sudo tee /sys/devices/system/node/node0/hugepages/")
+        );
+        let lack = choose(
+            &wish(31 * GIB, Page::Size(4096), Numa::Node(0)),
+            &machine(),
+            &mut Ledger::default(),
+        );
+        assert_eq!(lack.unwrap_err().field, "segments[kv].numa");
+        // One node: where memory lies is no question.
+        let mut one = machine();
+        one.nodes.truncate(1);
+        for numa in [Numa::Local, Numa::Interleave, Numa::Node(0)] {
+            let chosen = choose(
+                &wish(2 * MIB, Page::Auto, numa),
+                &one,
+                &mut Ledger::default(),
+            )
+            .unwrap();
+            assert_eq!(
+                (chosen.placement, chosen.cpus),
+                (Placement::Any, None),
+                "{numa:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn limits_of_cgroups_are_told_with_what_to_raise() {
+        let limit = |limit_bytes, usage_bytes| Limit {
+            limit_bytes,
+            usage_bytes,
+            file: "/cg/limit".into(),
+            version: Version::V2,
+        };
+        let mut machine = machine();
+        machine
+            .hugetlb_limits
+            .insert(2 * MIB, limit(64 * MIB, 16 * MIB));
+        machine.memory_limit = Some(limit(8 * GIB, GIB));
+        let ask = |size, page| {
+            choose(
+                &wish(size, page, Numa::Local),
+                &machine,
+                &mut Ledger::default(),
+            )
+        };
+        assert_eq!(
+            ask(64 * MIB, Page::Size(2 * MIB)).unwrap_err().to_string(),
+            "segments[kv].size: 64Mi are needed, the cgroup limit leaves 50331648 bytes of hugepages-2Mi; to \
+             mend it: raise the container's resources.limits.hugepages-2Mi to 80Mi (or /cg/limit)"
+        );
+        assert!(ask(48 * MIB, Page::Size(2 * MIB)).is_ok());
+        assert_eq!(
+            ask(8 * GIB, Page::Size(4096)).unwrap_err().remedy,
+            "raise the container's resources.limits.memory to 9Gi (or /cg/limit)"
+        );
+    }
+
+    #[test]
+    fn sizes_are_never_padded_and_pages_never_guessed() {
+        let ask = |size, page| {
+            choose(
+                &wish(size, page, Numa::Local),
+                &machine(),
+                &mut Ledger::default(),
+            )
+        };
+        assert_eq!(
+            ask(5 * MIB, Page::Size(2 * MIB)).unwrap_err().to_string(),
+            "segments[kv].size: 5Mi is not a multiple of 2Mi; to mend it: use 4Mi or 6Mi"
+        );
+        assert_eq!(ask(1, Page::Size(4096)).unwrap_err().remedy, "use 4Ki");
+        assert_eq!(
+            ask(GIB, Page::Size(64 << 10)).unwrap_err().to_string(),
+            "segments[kv].page: this kernel has no pages of 64Ki; to mend it: use one of: auto, transparent, \
+             4Ki, 2Mi, 1Gi"
+        );
+        let mut off = machine();
+        off.transparent = Some(TransparentMode::Never);
+        let lack = choose(
+            &wish(GIB, Page::Transparent, Numa::Local),
+            &off,
+            &mut Ledger::default(),
+        )
+        .unwrap_err();
+        assert!(
+            lack.remedy
+                .starts_with("echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled")
+        );
+        off.transparent = None;
+        let lack = choose(
+            &wish(GIB, Page::Transparent, Numa::Local),
+            &off,
+            &mut Ledger::default(),
+        )
+        .unwrap_err();
+        assert_eq!(lack.what, "this kernel has no transparent huge pages");
+    }
+
+    #[test]
+    fn files_lie_where_their_pages_are() {
+        let ask = |size, page, form| {
+            let wish = Wish {
+                form,
+                ..wish(size, page, Numa::Local)
+            };
+            choose(&wish, &machine(), &mut Ledger::default())
+        };
+        let chosen = ask(512 * MIB, Page::Auto, in_files(Filesystem::Tmpfs)).unwrap();
+        assert_eq!(
+            (chosen.pages, chosen.directory),
+            (Pages::Huge(2 * MIB), Some("/dev/hugepages".into()))
+        );
+        let chosen = ask(12 << 10, Page::Auto, in_files(Filesystem::Tmpfs)).unwrap();
+        assert_eq!(
+            (chosen.pages, chosen.directory),
+            (Pages::Base, Some("/run/siding".into()))
+        );
+        let lack = ask(GIB, Page::Size(GIB), in_files(Filesystem::Tmpfs)).unwrap_err();
+        assert_eq!(lack.what, "no hugetlbfs with pages of 1Gi is mounted");
+        assert!(
+            lack.remedy
+                .starts_with("sudo mount -t hugetlbfs -o pagesize=1073741824 none DIR")
+        );
+        let lack = ask(12 << 10, Page::Size(4096), in_files(Filesystem::Other)).unwrap_err();
+        assert_eq!(lack.field, "storage.directory");
+        assert_eq!(
+            lack.what,
+            "segments of 4Ki pages need tmpfs, and /run/siding is not on one"
+        );
+        let explicit = Form::File {
+            explicit: Some(Directory {
+                path: "/data".into(),
+                filesystem: Filesystem::Other,
+            }),
+            storage: Directory {
+                path: "/run/siding".into(),
+                filesystem: Filesystem::Tmpfs,
+            },
+        };
+        let lack = ask(2 * MIB, Page::Size(2 * MIB), explicit).unwrap_err();
+        assert_eq!(lack.field, "segments[kv].directory");
+        assert_eq!(
+            lack.what,
+            "segments of 2Mi pages need hugetlbfs with pages of 2Mi, and /data is not on one"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! Mounting: observe, choose, plan, carry out, tell.
+
+pub mod choose;
+pub mod machine;
+pub mod pipeline;
+pub mod plan;
+pub mod progress;
+mod registering;
+pub mod report;
+pub mod reserve;
+pub mod strategy;

@@ -1,0 +1,320 @@
+//! Carries a plan out: map, touch, register; and undoes it.
+
+use std::fs::File;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use siding_fabric::pool::{self, Concurrency};
+use siding_fabric::{
+    MapError, MapRequest, Mapping, MemoryRegion, Pages, RegisterError, Shortage, Source,
+    TouchError, TouchPlan, touch,
+};
+use siding_topology::{Root, limits};
+
+use super::choose::pages_name;
+use super::plan::{Backing, MountPlan, SegmentPlan};
+use super::registering;
+use super::strategy::{CHUNK_BYTES, Touching};
+use crate::board::{Board, Content, Phase, RegistrationStatus, SegmentState, State};
+use crate::registration::backend::PIN_REMEDY;
+use crate::store::{self, SegmentFile, StoreError};
+
+/// Pages looked up to tell on which nodes a segment lies.
+const NODE_SAMPLES: usize = 64;
+
+/// Why a mount failed. Whatever was done before is undone.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    /// Asked to stop.
+    #[error("mounting was cancelled")]
+    Cancelled,
+    /// A segment could not be mapped.
+    #[error("segments[{segment}]: {source}{}", hint(*.page_bytes))]
+    Map {
+        /// The segment.
+        segment: String,
+        /// Its page size where it is a huge page, bytes.
+        page_bytes: Option<u64>,
+        /// Why.
+        source: MapError,
+    },
+    /// A segment's pages could not be had.
+    #[error("segments[{segment}]: {source}; to mend it: {PAGES_REMEDY}")]
+    Touch {
+        /// The segment.
+        segment: String,
+        /// Why.
+        source: TouchError,
+    },
+    /// A segment's file could not be made.
+    #[error("segments[{segment}]: {source}")]
+    File {
+        /// The segment.
+        segment: String,
+        /// Why.
+        source: StoreError,
+    },
+    /// Nothing of a segment could be registered, or a page was lacking.
+    #[error("segments[{segment}]: {source}{}", register_hint(source))]
+    Register {
+        /// The segment.
+        segment: String,
+        /// The first error in item order.
+        source: RegisterError,
+    },
+}
+
+fn hint(page_bytes: Option<u64>) -> String {
+    page_bytes.map_or_else(String::new, |bytes| {
+        format!(
+            "; to mend it: free or reserve huge pages (/sys/kernel/mm/hugepages/hugepages-{}kB/nr_hugepages, \
+             or --reserve), or use page auto",
+            bytes / 1024
+        )
+    })
+}
+
+fn register_hint(error: &RegisterError) -> String {
+    match error.shortage() {
+        Some(Shortage::Pages) => format!("; to mend it: {PAGES_REMEDY}"),
+        Some(Shortage::PinnedMemory) => format!("; to mend it: {PIN_REMEDY}, or free memory"),
+        None => String::new(),
+    }
+}
+
+const PAGES_REMEDY: &str =
+    "free memory or huge pages, or raise the cgroup's limit (memory, hugetlb), or declare less";
+
+/// A mounted segment. Regions go before the mapping, the mapping before the file's last mention.
+#[derive(Debug)]
+pub struct MountedSegment {
+    /// Its name.
+    pub name: String,
+    /// Its registered regions.
+    pub regions: Vec<MemoryRegion>,
+    /// Its memory.
+    pub mapping: Arc<Mapping>,
+    /// Its file, where it is one.
+    pub file: Option<SegmentFile>,
+}
+
+/// What was mounted; dropping it undoes it as well, without saying how it went.
+#[derive(Debug)]
+pub struct Mounted {
+    /// The segments, in the order declared.
+    pub segments: Vec<MountedSegment>,
+    concurrency: Concurrency,
+}
+
+/// Mounts everything in the plan, telling the board.
+///
+/// # Errors
+/// [`MountError`]; what was done is undone, and files that were not complete are gone.
+pub fn mount(
+    plan: MountPlan,
+    store: Option<&store::Store>,
+    board: &Board,
+    cancel: &AtomicBool,
+) -> Result<Mounted, MountError> {
+    let started = Instant::now();
+    announce(&plan, board);
+    let mut mounted = Mounted {
+        segments: Vec::new(),
+        concurrency: plan.concurrency,
+    };
+    for (index, segment) in plan.segments.iter().enumerate() {
+        let done = map(index, segment, store, board)?;
+        mounted.segments.push(done);
+        touch_segment(index, segment, &mounted.segments[index], board, cancel)?;
+    }
+    registering::register_all(&plan, &mut mounted.segments, board, cancel)?;
+    for (index, (segment, planned)) in mounted.segments.iter_mut().zip(&plan.segments).enumerate() {
+        if let Some(file) = &mut segment.file {
+            file.complete().map_err(|source| MountError::File {
+                segment: planned.name.clone(),
+                source,
+            })?;
+        }
+        observe_nodes(index, segment, board);
+        board.segment(index, |status| status.state = SegmentState::Ready);
+    }
+    board.update(|status| {
+        status.total_seconds = Some(started.elapsed().as_secs_f64());
+        status.pinned_bytes = limits::usage(&Root::host()).pinned_bytes;
+        if let Some(registration) = &mut status.registration {
+            registration.rings = plan.backend.in_use.rings();
+        }
+        if status.state == State::Mounting {
+            status.state = State::Ready;
+        }
+    });
+    Ok(mounted)
+}
+
+fn announce(plan: &MountPlan, board: &Board) {
+    board.update(|status| {
+        status.registration = Some(RegistrationStatus {
+            backend: plan.backend.in_use.name().to_owned(),
+            reason: plan.backend.reason.clone(),
+            cap: match plan.concurrency {
+                Concurrency::AtMost(cap) => Some(cap.get()),
+                Concurrency::Unbounded => None,
+            },
+            cap_reason: plan.cap_reason.clone(),
+            rings: plan.backend.in_use.rings(),
+        });
+    });
+    for (index, segment) in plan.segments.iter().enumerate() {
+        board.segment(index, |status| {
+            status.page = Some(pages_name(segment.pages));
+            status.page_reason = Some(segment.page_reason.clone());
+            status.touch_reason = Some(segment.strategy.reason.to_owned());
+        });
+    }
+}
+
+fn map(
+    index: usize,
+    plan: &SegmentPlan,
+    store: Option<&store::Store>,
+    board: &Board,
+) -> Result<MountedSegment, MountError> {
+    board.segment(index, |status| status.state = SegmentState::Map);
+    let started = Instant::now();
+    let (source, file) = open(plan, store)?;
+    let kept = matches!(plan.backing, Backing::Kept(_));
+    let request = MapRequest {
+        len_bytes: plan.size_bytes,
+        pages: plan.pages,
+        placement: plan.placement.clone(),
+        source,
+    };
+    let mapping = Mapping::new(request).map_err(|source| MountError::Map {
+        segment: plan.name.clone(),
+        page_bytes: match plan.pages {
+            Pages::Huge(bytes) => Some(bytes),
+            _ => None,
+        },
+        source,
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    board.segment(index, |status| {
+        status.seconds.insert(Phase::Map, seconds);
+        status.content = Some(if kept { Content::Kept } else { Content::Fresh });
+        if let Some(file) = &file {
+            status.generation = Some(file.generation());
+            status.identity = Some(file.identity().to_owned());
+            status.file = Some(file.path().display().to_string());
+        }
+    });
+    if kept {
+        board.touched(index, plan.size_bytes);
+    }
+    Ok(MountedSegment {
+        name: plan.name.clone(),
+        regions: Vec::new(),
+        mapping: Arc::new(mapping),
+        file,
+    })
+}
+
+fn open(
+    plan: &SegmentPlan,
+    store: Option<&store::Store>,
+) -> Result<(Source, Option<SegmentFile>), MountError> {
+    let failed = |source| MountError::File {
+        segment: plan.name.clone(),
+        source,
+    };
+    let made = match (&plan.backing, store) {
+        (Backing::Process, _) | (Backing::NewFile { .. } | Backing::Kept(_), None) => {
+            return Ok((Source::Process, None));
+        }
+        (Backing::NewFile { directory }, Some(store)) => store
+            .create(&plan.name, plan.size_bytes, plan.pages, directory)
+            .map_err(failed)?,
+        (Backing::Kept(kept), Some(store)) => store.reopen(kept).map_err(failed)?,
+    };
+    let (file, segment): (File, SegmentFile) = made;
+    Ok((Source::File(file), Some(segment)))
+}
+
+fn touch_segment(
+    index: usize,
+    plan: &SegmentPlan,
+    segment: &MountedSegment,
+    board: &Board,
+    cancel: &AtomicBool,
+) -> Result<(), MountError> {
+    if cancel.load(Ordering::Relaxed) {
+        return Err(MountError::Cancelled);
+    }
+    let Touching::Parallel { threads } = plan.strategy.touching else {
+        return Ok(());
+    };
+    board.segment(index, |status| status.state = SegmentState::Touch);
+    let started = Instant::now();
+    let how = TouchPlan {
+        threads,
+        cpus: plan.cpus.clone(),
+        chunk_bytes: CHUNK_BYTES,
+        method: None,
+    };
+    touch(&segment.mapping, &how, cancel, &|bytes| {
+        board.touched(index, bytes)
+    })
+    .map_err(|source| match source {
+        TouchError::Cancelled => MountError::Cancelled,
+        source => MountError::Touch {
+            segment: plan.name.clone(),
+            source,
+        },
+    })?;
+    let seconds = started.elapsed().as_secs_f64();
+    board.segment(index, |status| {
+        status.seconds.insert(Phase::Touch, seconds);
+    });
+    Ok(())
+}
+
+/// Known from the binding where pages are bound, else from a sample.
+fn observe_nodes(index: usize, segment: &MountedSegment, board: &Board) {
+    let Ok(sample) = segment.mapping.sample_nodes(NODE_SAMPLES) else {
+        return;
+    };
+    let total: usize = sample.values().sum();
+    if total == 0 {
+        return;
+    }
+    let shares = sample
+        .into_iter()
+        .map(|(node, n)| (node, n as f64 / total as f64))
+        .collect();
+    board.segment(index, |status| status.node_shares = Some(shares));
+}
+
+impl Mounted {
+    /// Unregisters and unmaps, in reverse. Files stay where they are complete.
+    ///
+    /// # Errors
+    /// The first failure to unregister in item order; everything is attempted all the same.
+    pub fn unmount(mut self) -> io::Result<()> {
+        let regions: Vec<_> = self
+            .segments
+            .iter_mut()
+            .rev()
+            .flat_map(|segment| segment.regions.drain(..).rev())
+            .map(|region| Mutex::new(Some(region)))
+            .collect();
+        let answers = pool::run(regions.len(), self.concurrency, &|at| {
+            let region = regions[at].lock().ok().and_then(|mut place| place.take());
+            region.map_or(Ok(()), MemoryRegion::unregister)
+        });
+        while let Some(segment) = self.segments.pop() {
+            drop(segment);
+        }
+        answers.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+    }
+}

@@ -1,0 +1,4 @@
+//! Registration: which back end, which regions, how many at once.
+
+pub mod backend;
+pub mod items;

@@ -1,0 +1,10 @@
+//! End-to-end tests: the real binary on the real kernel.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod bad_input;
+mod http;
+mod life_cycle;
+mod limits;
+mod mount;

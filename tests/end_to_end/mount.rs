@@ -1,0 +1,241 @@
+//! `siding mount`: real pages, really pinned, and undone.
+
+use rustix::process::Signal;
+use serde_json::Value;
+use siding_tests::kernel::{Counters, huge_pages, is_root};
+use siding_tests::{Said, Server, scratch, siding, siding_as_nobody, whole_machine};
+
+const MIB: u64 = 1 << 20;
+
+fn mount(segments: &[&str], more: &[&str]) -> Said {
+    let mut command = siding();
+    command.args(["mount", "-o", "json"]);
+    for segment in segments {
+        command.args(["--segment", segment]);
+    }
+    Said::of(command.args(more))
+}
+
+fn segment<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let all = report["segments"].as_array().unwrap();
+    all.iter().find(|segment| segment["name"] == name).unwrap()
+}
+
+#[test]
+fn base_pages_are_mapped_registered_pinned_and_given_back() {
+    let _alone = whole_machine();
+    assert!(is_root(), "pinning more than RLIMIT_MEMLOCK needs root");
+    let before = Counters::read(&[]);
+    let report = mount(&["kv=96Mi,page=4Ki", "index=8Mi,page=4Ki"], &[]).json();
+    let kv = segment(&report, "kv");
+    assert_eq!(kv["page"], "4Ki");
+    assert_eq!(kv["registeredBytes"], 96 * MIB);
+    assert_eq!(kv["state"], "ready");
+    assert_eq!(kv["content"], "fresh");
+    assert!(kv["seconds"]["register"].as_f64().unwrap() > 0.0);
+    assert!(
+        kv["seconds"]["touch"].is_null(),
+        "a small segment is touched by registering"
+    );
+    assert_eq!(report["pinnedBytes"], 104 * MIB);
+    assert_eq!(report["registration"]["backend"], "io_uring");
+    assert_eq!(report["state"], "ready");
+    assert_eq!(Counters::read(&[]), before);
+}
+
+#[test]
+fn a_larger_segment_is_touched_first() {
+    let _alone = whole_machine();
+    let report = mount(&["kv=1Gi,page=4Ki"], &[]).json();
+    let kv = segment(&report, "kv");
+    assert_eq!(kv["touchedBytes"], 1024 * MIB);
+    let seconds = |phase: &str| kv["seconds"][phase].as_f64().unwrap();
+    assert!(
+        seconds("touch") > seconds("register"),
+        "touching costs more than pinning touched pages"
+    );
+    assert_eq!(report["pinnedBytes"], 1024 * MIB);
+}
+
+#[test]
+fn reserved_huge_pages_are_used_and_given_back() {
+    let _alone = whole_machine();
+    let before = Counters::read(&[]);
+    let report = mount(&["kv=64Mi,page=2Mi", "index=4Mi,page=2Mi"], &["--reserve"]).json();
+    assert_eq!(segment(&report, "kv")["page"], "2Mi");
+    assert_eq!(report["reservedPages"]["2097152"], 34);
+    assert_eq!(report["pinnedBytes"], 68 * MIB);
+    assert_eq!(Counters::read(&[]), before);
+}
+
+#[test]
+fn a_reservation_that_falls_short_is_reported_with_numbers_and_undone() {
+    let _alone = whole_machine();
+    let before = Counters::read(&[]);
+    let said = mount(&["kv=4Ti,page=2Mi"], &["--reserve"]);
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(
+        said.err
+            .contains("asked for 2097152 more pages of 2Mi, the kernel granted "),
+        "{}",
+        said.err
+    );
+    assert_eq!(Counters::read(&[]), before);
+}
+
+#[test]
+fn auto_takes_the_largest_pages_that_are_free_and_says_why() {
+    let _alone = whole_machine();
+    let _pages = huge_pages(32);
+    let report = mount(&["big=64Mi", "more=2Mi", "odd=12Ki"], &[]).json();
+    let page = |name| segment(&report, name)["page"].as_str().unwrap().to_owned();
+    assert_eq!(page("big"), "2Mi");
+    assert_ne!(page("more"), "2Mi", "all 32 pages are taken by the first");
+    assert_ne!(page("odd"), "2Mi");
+    let why = |name| {
+        segment(&report, name)["pageReason"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert!(
+        why("more").contains("2Mi: 1 free pages of 2Mi are needed, 0 are there"),
+        "{}",
+        why("more")
+    );
+    assert!(
+        why("odd").contains("2Mi: 12Ki is not a multiple of 2Mi"),
+        "{}",
+        why("odd")
+    );
+}
+
+#[test]
+fn an_explicit_page_size_that_is_not_free_is_refused_with_the_command_that_mends_it() {
+    let _alone = whole_machine();
+    let _pages = huge_pages(5);
+    let said = mount(&["kv=16Mi,page=2Mi"], &[]);
+    assert_eq!(said.code, Some(3));
+    for words in [
+        "8 free pages of 2Mi are needed, 5 are there",
+        "echo 8 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+    ] {
+        assert!(said.err.contains(words), "{}", said.err);
+    }
+}
+
+#[test]
+fn an_ordinary_user_gets_the_table_and_is_told_what_was_left_out() {
+    let _alone = whole_machine();
+    let scratch = scratch();
+    let said = Said::of(siding_as_nobody(scratch.path()).args([
+        "mount",
+        "--segment",
+        "kv=64Mi,page=4Ki",
+        "-o",
+        "json",
+    ]));
+    let report = said.json();
+    let kv = segment(&report, "kv");
+    // io_uring's own rings count too, a few pages of them.
+    let registered = kv["registeredBytes"].as_u64().unwrap();
+    assert!(
+        (8 * MIB - 65536..=8 * MIB).contains(&registered),
+        "{registered}"
+    );
+    assert_eq!(report["pinnedBytes"], registered);
+    assert_eq!(
+        kv["touchedBytes"],
+        64 * MIB,
+        "the rest is touched all the same"
+    );
+    let left_out = kv["leftOut"].as_str().unwrap();
+    assert!(
+        left_out.contains("not registered: RLIMIT_MEMLOCK allows this user 8Mi over all"),
+        "{left_out}"
+    );
+
+    let table = Said::of(siding_as_nobody(scratch.path()).args(["mount", "--segment", "kv=64Mi"]));
+    assert_eq!(table.code, Some(0), "{}", table.err);
+    assert!(table.out.contains("kv: LEFT OUT: "), "{}", table.out);
+
+    let said = Said::of(siding_as_nobody(scratch.path()).args([
+        "mount",
+        "--segment",
+        "kv=64Mi,page=4Ki",
+        "--backend",
+        "io_uring",
+    ]));
+    assert_eq!(said.code, Some(3));
+    assert!(
+        said.err
+            .contains("64Mi are to be pinned, RLIMIT_MEMLOCK allows this user 8Mi"),
+        "{}",
+        said.err
+    );
+
+    let said = Said::of(siding_as_nobody(scratch.path()).args([
+        "mount",
+        "--segment",
+        "kv=64Mi",
+        "--reserve",
+        "-o",
+        "json",
+    ]));
+    let report = said.json();
+    assert!(
+        report["notes"][0].as_str().unwrap().contains("run as root"),
+        "{report}"
+    );
+}
+
+#[test]
+fn without_io_uring_there_is_none_with_the_reason_and_memory_is_touched() {
+    let _alone = whole_machine();
+    let _knob = siding_tests::kernel::Knob::set("/proc/sys/kernel/io_uring_disabled", "2");
+    let report = mount(&["kv=8Mi,page=4Ki"], &[]).json();
+    assert_eq!(report["registration"]["backend"], "none");
+    let reason = report["registration"]["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("io_uring is forbidden here") && reason.contains("TCP serves"),
+        "{reason}"
+    );
+    assert_eq!(segment(&report, "kv")["touchedBytes"], 8 * MIB);
+    assert_eq!(segment(&report, "kv")["registeredBytes"], 0);
+    let said = mount(&["kv=8Mi,page=4Ki"], &["--backend", "io_uring"]);
+    assert_eq!(said.code, Some(3));
+    assert!(
+        said.err.contains("io_uring is forbidden here"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn serve_stays_pinned_until_a_signal_and_then_undoes_it() {
+    let _alone = whole_machine();
+    let before = Counters::read(&[]);
+    let mut command = siding();
+    command.args([
+        "mount",
+        "--segment",
+        "kv=32Mi,page=4Ki",
+        "--serve",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-level",
+        "info",
+    ]);
+    let mut server = Server::start(&mut command);
+    assert_eq!(server.ready()["pinnedBytes"], 32 * MIB);
+    assert_eq!(Counters::read(&[]).pinned_pages - before.pinned_pages, 8192);
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+    assert_eq!(Counters::read(&[]), before);
+}
+
+#[test]
+fn unbounded_must_be_written_out_and_is_said() {
+    let report = mount(&["kv=1Mi,page=4Ki"], &["--cap", "unbounded"]).json();
+    assert!(report["registration"]["cap"].is_null());
+    assert_eq!(report["registration"]["capReason"], "unbounded, by --cap");
+}

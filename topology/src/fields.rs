@@ -1,0 +1,80 @@
+//! The small grammar that `/proc` and `/sys` share: whole numbers and `Key:   12 kB` lines.
+
+/// A decimal number and nothing else: no sign, no blanks, no overflow.
+pub(crate) fn number(text: &str) -> Option<u64> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+/// The text after `key:` in the first line that starts with it, trimmed.
+pub(crate) fn value<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let rest = line.trim_start().strip_prefix(key)?;
+        rest.strip_prefix(':').map(str::trim)
+    })
+}
+
+/// The bytes of a `key:  12 kB` line.
+pub(crate) fn kilobytes(text: &str, key: &str) -> Option<u64> {
+    let count = value(text, key)?.strip_suffix("kB")?.trim_end();
+    number(count)?.checked_mul(1024)
+}
+
+/// "expected X, found Y", with no more of Y than a line can hold.
+pub(crate) fn unexpected(wanted: &str, found: &str) -> String {
+    const SHOWN: usize = 60;
+    let found = found.trim();
+    let shown: String = found.chars().take(SHOWN).collect();
+    let more = if shown.len() < found.len() { "…" } else { "" };
+    format!("expected {wanted}, found {shown:?}{more}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_digits_only() {
+        for (text, want) in [
+            ("0", Some(0)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            (" 1", None),
+            ("1k", None),
+            ("٣", None),
+        ] {
+            assert_eq!(number(text), want, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn kilobytes_of_a_line() {
+        let text = "MemTotal:   100 kB\nMemFree: 7 kB\nHugePages_Total:  3\n\
+                    Big: 18446744073709551615 kB\n";
+        assert_eq!(kilobytes(text, "MemTotal"), Some(102_400));
+        assert_eq!(kilobytes(text, "MemFree"), Some(7168));
+        assert_eq!(kilobytes(text, "Mem"), None, "a prefix of a key is no key");
+        assert_eq!(kilobytes(text, "HugePages_Total"), None, "no unit");
+        assert_eq!(kilobytes(text, "Big"), None, "overflow");
+        assert_eq!(value(text, "HugePages_Total"), Some("3"));
+    }
+
+    #[test]
+    fn long_junk_is_cut() {
+        assert_eq!(unexpected("a", " b\n"), "expected a, found \"b\"");
+        assert!(unexpected("a", &"é".repeat(1000)).chars().count() < 100);
+    }
+
+    proptest! {
+        #[test]
+        fn junk_never_panics(text in "(?s).{0,80}", key in ".{0,4}") {
+            number(&text);
+            kilobytes(&text, &key);
+            unexpected(&key, &text);
+        }
+    }
+}

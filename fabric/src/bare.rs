@@ -1,4 +1,5 @@
-//! The kernel's own limit, for benchmarks: one populate call and one ring per thread, nothing else.
+//! The kernel's own limit, for benchmarks: pinned threads, each with its share of one mapping, that
+//! populate and register it, and nothing else.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,9 +8,11 @@ use std::time::Instant;
 
 use rustix::mm::Advice;
 
+use crate::base_page_bytes;
 use crate::mapping::{MapError, MapRequest, Mapping, Pages, Placement, Source};
 use crate::region::Domain;
 use crate::sys;
+use crate::touch::pin;
 use crate::uring::{MAX_REGION_BYTES, UringDomain};
 
 /// Seconds that each step took.
@@ -31,11 +34,25 @@ impl BareSeconds {
     }
 }
 
-/// Maps, populates and registers `len_bytes` with `threads` threads, then undoes it.
+/// How the bare threads populate their shares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Populating {
+    /// By one call for the whole share.
+    Share,
+    /// By one call for each page, at its last base page.
+    PageByPage,
+}
+
+/// Maps, populates and registers `len_bytes` with a thread on each of `cpus`, then undoes it.
 ///
 /// # Errors
 /// The kernel's.
-pub fn mount(len_bytes: u64, pages: Pages, threads: usize) -> io::Result<BareSeconds> {
+pub fn mount(
+    len_bytes: u64,
+    pages: Pages,
+    populating: Populating,
+    cpus: &[u32],
+) -> io::Result<BareSeconds> {
     let started = Instant::now();
     let request = MapRequest {
         len_bytes,
@@ -48,20 +65,29 @@ pub fn mount(len_bytes: u64, pages: Pages, threads: usize) -> io::Result<BareSec
 
     let started = Instant::now();
     let page = pages.page_bytes();
-    let share = (len_bytes / page).div_ceil(threads.max(1) as u64) * page;
-    each_share(len_bytes, share, |start, end| {
-        let span = mapping
-            .span(&(start..end))
-            .ok_or(io::ErrorKind::InvalidInput)?;
-        // SAFETY: the span is inside the live mapping; populating changes no byte.
-        unsafe { sys::advise(span.0, span.1, Advice::LinuxPopulateWrite) }
+    let share = (len_bytes / page).div_ceil(cpus.len().max(1) as u64) * page;
+    let (step, part) = match populating {
+        Populating::Share => (share, share),
+        Populating::PageByPage => (page, base_page_bytes()),
+    };
+    each_share(len_bytes, share, cpus, |start, end| {
+        let mut at = start;
+        while at < end {
+            let stop = end.min(at + step);
+            let range = stop.saturating_sub(part).max(at)..stop;
+            let span = mapping.span(&range).ok_or(io::ErrorKind::InvalidInput)?;
+            // SAFETY: the span is inside the live mapping; populating changes no byte.
+            unsafe { sys::advise(span.0, span.1, Advice::LinuxPopulateWrite) }?;
+            at = stop;
+        }
+        Ok(())
     })?;
     let touch = started.elapsed().as_secs_f64();
 
     let started = Instant::now();
     let domain = UringDomain::open().map_err(io::Error::other)?;
     let kept = Mutex::new(Vec::new());
-    each_share(len_bytes, share, |start, end| {
+    each_share(len_bytes, share, cpus, |start, end| {
         let mut at = start;
         while at < end {
             let stop = end.min(at + MAX_REGION_BYTES);
@@ -86,13 +112,15 @@ pub fn mount(len_bytes: u64, pages: Pages, threads: usize) -> io::Result<BareSec
 fn each_share(
     len: u64,
     share: u64,
+    cpus: &[u32],
     work: impl Fn(u64, u64) -> io::Result<()> + Sync,
 ) -> io::Result<()> {
     let failure = Mutex::new(None);
     thread::scope(|scope| {
-        for start in (0..len).step_by(share as usize) {
+        for (start, cpu) in (0..len).step_by(share as usize).zip(cpus) {
             let (work, failure) = (&work, &failure);
             scope.spawn(move || {
+                pin(Some(&[*cpu]));
                 if let Err(error) = work(start, len.min(start + share)) {
                     failure
                         .lock()

@@ -36,6 +36,15 @@ impl Pages {
             Self::Huge(bytes) => bytes,
         }
     }
+
+    /// Bytes of the huge pages that there are, or that the kernel may make by joining.
+    pub(crate) fn huge_page_bytes(self) -> Option<u64> {
+        match self {
+            Self::Base => None,
+            Self::Transparent => Some(ALIGN_BYTES),
+            Self::Huge(bytes) => Some(bytes),
+        }
+    }
 }
 
 /// On which NUMA nodes the pages shall lie.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::thread;
@@ -10,6 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use rustix::mm::Advice;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::base_page_bytes;
 use crate::mapping::{Mapping, Pages};
 use crate::sys;
 
@@ -132,7 +134,7 @@ fn best_method(mapping: &Mapping) -> TouchMethod {
 }
 
 /// Pins the calling thread. A CPU that went away is no reason to fail: it then runs anywhere.
-fn pin(cpus: Option<&[u32]>) {
+pub(crate) fn pin(cpus: Option<&[u32]>) {
     let Some(cpus) = cpus else { return };
     let mut set = CpuSet::new();
     for cpu in cpus {
@@ -184,10 +186,7 @@ impl Work<'_> {
             return Err(io::Error::from(io::ErrorKind::InvalidInput));
         };
         match (self.method, self.mapping.file()) {
-            (TouchMethod::Populate, _) => retry(|| {
-                // SAFETY: the span is inside the live mapping; populating changes no byte.
-                unsafe { sys::advise(at, len, Advice::LinuxPopulateWrite) }
-            }),
+            (TouchMethod::Populate, _) => self.populate(at, len),
             (TouchMethod::Allocate, Some(file)) => retry(|| {
                 Ok(fallocate(
                     file,
@@ -211,6 +210,30 @@ impl Work<'_> {
                 }
                 Ok(())
             }
+        }
+    }
+
+    /// Populates page by page where pages are huge, by the last base page of each: the kernel
+    /// clears a huge page towards the address that was asked for, and upwards is much the fastest
+    /// way through memory (2.3 times, on 2 MiB pages, measured where this was written).
+    fn populate(&self, at: NonNull<u8>, len: usize) -> io::Result<()> {
+        let populate = |offset: usize, len: usize| {
+            retry(|| {
+                // SAFETY: offset + len lies in the span, which is inside the live mapping;
+                // populating changes no byte.
+                unsafe { sys::advise(at.add(offset), len, Advice::LinuxPopulateWrite) }
+            })
+        };
+        let base = base_page_bytes() as usize;
+        if let Some(page) = self.mapping.pages().huge_page_bytes() {
+            for last in (page as usize..=len).step_by(page as usize) {
+                populate(last - base, base)?;
+            }
+        }
+        match self.mapping.pages() {
+            Pages::Huge(_) => Ok(()),
+            // What the kernel did not join, and all base pages.
+            Pages::Base | Pages::Transparent => populate(0, len),
         }
     }
 

@@ -5,9 +5,11 @@
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::{Resource, getrlimit, setrlimit};
 use siding::commands::Cli;
 
 fn main() -> ExitCode {
+    allow_all_files();
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -15,4 +17,12 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Each registered region holds a file descriptor: the soft limit is raised to the hard one.
+fn allow_all_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where it may not be raised, a registration that needs more says so.
+    let _ = setrlimit(Resource::Nofile, limit);
 }

@@ -70,9 +70,9 @@ pub fn run(session: Session, ready: impl FnOnce(&Board)) -> Result<(), Failure> 
         .enable_all()
         .build()
         .map_err(|error| Failure::failed(format!("the async runtime could not start: {error}")))?;
-    let grace = session.grace;
     let result = runtime.block_on(supervise(session, ready));
-    runtime.shutdown_timeout(grace);
+    // What has not ended within the grace period is left to the kernel.
+    runtime.shutdown_background();
     result
 }
 

@@ -7,7 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use serde::Serialize;
-use siding_fabric::{Pages, bare};
+use siding_fabric::Pages;
+use siding_fabric::bare::{self, Populating};
 use siding_topology::size::binary;
 
 use super::mooncake::Mooncake;
@@ -26,8 +27,8 @@ pub struct Question {
     pub pages: Pages,
     /// Rounds that count; one more is run before, to warm the memory.
     pub rounds: NonZeroUsize,
-    /// The most threads that the bare limit is tried with.
-    pub cores: NonZeroUsize,
+    /// The CPUs that the bare limit is tried with: one of them, two, … all.
+    pub cpus: Vec<u32>,
     /// A Python with Mooncake's wheel.
     pub mooncake_python: Option<PathBuf>,
 }
@@ -43,6 +44,19 @@ pub struct Rounds {
     pub register_seconds: Vec<f64>,
 }
 
+/// One way to do it without us.
+#[derive(Debug, Clone, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BareRounds {
+    /// Threads, each on a CPU of its own.
+    pub threads: usize,
+    /// Populating page by page, upwards through each page, or by one call a thread.
+    pub page_by_page: bool,
+    /// What it took.
+    #[serde(flatten)]
+    pub rounds: Rounds,
+}
+
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -53,8 +67,8 @@ pub struct Answer {
     pub page: String,
     /// Our pipeline.
     pub siding: Rounds,
-    /// The bare kernel, with one thread, two, … up to the cores.
-    pub kernel: Vec<Rounds>,
+    /// The bare kernel, each way that it was tried.
+    pub kernel: Vec<BareRounds>,
     /// Mooncake's mount over TCP; absent where it could not run.
     pub mooncake: Option<Rounds>,
     /// Mooncake's touching for the protocol rdma, registration left out.
@@ -63,67 +77,52 @@ pub struct Answer {
     pub mooncake_absent: Option<String>,
     /// Bytes resident beside segments while mounted; unknown where the kernel does not say.
     pub resident_bytes: Option<u64>,
+    /// Seconds from exec to the end of a process that mounts and undoes one base page: more than
+    /// it takes to the first touched page.
+    pub exec_seconds: Option<f64>,
 }
 
-/// Measures. `plan` makes a fresh plan of the one segment, and `resident` reads this process's
-/// resident bytes beside segments.
+/// What the measuring needs of its surroundings.
+pub trait Surroundings {
+    /// A fresh plan of the one segment.
+    ///
+    /// # Errors
+    /// Why there is none, in words.
+    fn plan(&self) -> Result<MountPlan, String>;
+    /// This process's resident bytes beside segments.
+    fn resident_bytes(&self) -> Option<u64>;
+    /// Seconds from exec to the end of a process that mounts and undoes one base page.
+    fn exec_seconds(&self) -> Option<f64>;
+    /// Told before each round.
+    fn progress(&self, round: usize);
+}
+
+/// Measures; a first round warms memory up and does not count.
 ///
 /// # Errors
 /// What failed, in words.
-pub fn measure(
-    question: &Question,
-    plan: impl Fn() -> Result<MountPlan, String>,
-    resident: impl Fn() -> Option<u64>,
-    progress: impl Fn(usize),
-) -> Result<Answer, String> {
-    let Question {
-        size_bytes,
-        pages,
-        rounds,
-        cores,
-        ..
-    } = *question;
-    let mut answer = Answer {
-        size_bytes,
-        page: crate::mount::choose::pages_name(pages),
-        siding: Rounds::default(),
-        kernel: vec![Rounds::default(); cores.get()],
-        mooncake: None,
-        mooncake_rdma_touch: None,
-        mooncake_absent: None,
-        resident_bytes: None,
-    };
-    let mut mooncake = match &question.mooncake_python {
-        Some(python) => Mooncake::start(python, size_bytes, pages.page_bytes(), rounds.get() + 1)
-            .map_err(|why| answer.mooncake_absent = Some(why))
-            .ok(),
-        None => {
-            answer.mooncake_absent = Some("no --mooncake-python was given".to_owned());
+pub fn measure(question: &Question, around: &impl Surroundings) -> Result<Answer, String> {
+    let mut answer = Answer::empty(question);
+    let mut mooncake = match start_mooncake(question) {
+        Ok(mooncake) => Some(mooncake),
+        Err(why) => {
+            answer.mooncake_absent = Some(why);
             None
         }
     };
-    for round in 0..=rounds.get() {
-        progress(round);
+    for round in 0..=question.rounds.get() {
+        around.progress(round);
         let counts = round > 0;
-        let ours = ours(plan()?, size_bytes, &resident)?;
-        let mut bare = Vec::new();
-        for threads in 1..=cores.get() {
-            bare.push(
-                bare::mount(size_bytes, pages, threads)
-                    .map_err(|error| format!("bare mount: {error}"))?,
-            );
-        }
-        let theirs = mooncake.as_mut().map(Mooncake::round).transpose();
+        let ours = ours(around, question.size_bytes)?;
+        let exec_seconds = around.exec_seconds();
         if counts {
             answer.siding.total_seconds.push(ours.total);
             answer.siding.register_seconds.push(ours.register);
             answer.resident_bytes = answer.resident_bytes.max(ours.resident);
-            for (rounds, seconds) in answer.kernel.iter_mut().zip(&bare) {
-                rounds.total_seconds.push(seconds.total());
-                rounds.register_seconds.push(seconds.register);
-            }
+            answer.exec_seconds = minimum(answer.exec_seconds.into_iter().chain(exec_seconds));
         }
-        match theirs {
+        bare_round(question, &mut answer, counts)?;
+        match mooncake.as_mut().map(Mooncake::round).transpose() {
             Ok(Some(theirs)) if counts => keep(&mut answer, theirs),
             Ok(_) => {}
             Err(why) => {
@@ -133,6 +132,38 @@ pub fn measure(
         }
     }
     Ok(answer)
+}
+
+fn start_mooncake(question: &Question) -> Result<Mooncake, String> {
+    let python = question
+        .mooncake_python
+        .as_ref()
+        .ok_or("no --mooncake-python was given")?;
+    let rounds = question.rounds.get() + 1;
+    Mooncake::start(
+        python,
+        question.size_bytes,
+        question.pages.page_bytes(),
+        rounds,
+    )
+}
+
+fn bare_round(question: &Question, answer: &mut Answer, counts: bool) -> Result<(), String> {
+    for way in &mut answer.kernel {
+        let populating = if way.page_by_page {
+            Populating::PageByPage
+        } else {
+            Populating::Share
+        };
+        let cpus = question.cpus.get(..way.threads).unwrap_or(&question.cpus);
+        let seconds = bare::mount(question.size_bytes, question.pages, populating, cpus)
+            .map_err(|error| format!("bare mount: {error}"))?;
+        if counts {
+            way.rounds.total_seconds.push(seconds.total());
+            way.rounds.register_seconds.push(seconds.register);
+        }
+    }
+    Ok(())
 }
 
 fn keep(answer: &mut Answer, round: super::mooncake::Round) {
@@ -164,17 +195,14 @@ struct Ours {
     resident: Option<u64>,
 }
 
-fn ours(
-    plan: MountPlan,
-    size_bytes: u64,
-    resident: &impl Fn() -> Option<u64>,
-) -> Result<Ours, String> {
+fn ours(around: &impl Surroundings, size_bytes: u64) -> Result<Ours, String> {
+    let plan = around.plan()?;
     let board = Board::new([("bench", size_bytes)], Metrics::new());
     let started = Instant::now();
     let mounted = pipeline::mount(plan, None, &board, &AtomicBool::new(false))
         .map_err(|error| error.to_string())?;
     let total = started.elapsed().as_secs_f64();
-    let resident = resident();
+    let resident = around.resident_bytes();
     let status = board.snapshot();
     let segment = status.segments.first().ok_or("no segment was mounted")?;
     let register = segment
@@ -196,25 +224,50 @@ fn ours(
 }
 
 impl Answer {
+    fn empty(question: &Question) -> Self {
+        let all = question.cpus.len();
+        let powers = (0..)
+            .map(|power| 1 << power)
+            .take_while(|threads| *threads < all);
+        // A base page has but one way to be populated.
+        let huge = matches!(question.pages, Pages::Huge(_));
+        let ways: &[bool] = if huge { &[false, true] } else { &[false] };
+        let kernel = powers.chain([all]).flat_map(|threads| {
+            ways.iter().map(move |&page_by_page| BareRounds {
+                threads,
+                page_by_page,
+                rounds: Rounds::default(),
+            })
+        });
+        Self {
+            size_bytes: question.size_bytes,
+            page: crate::mount::choose::pages_name(question.pages),
+            siding: Rounds::default(),
+            kernel: kernel.collect(),
+            mooncake: None,
+            mooncake_rdma_touch: None,
+            mooncake_absent: None,
+            resident_bytes: None,
+            exec_seconds: None,
+        }
+    }
+
     fn siding_seconds(&self) -> Option<f64> {
         minimum(self.siding.total_seconds.iter().copied())
     }
 
-    fn kernel_seconds(&self) -> Option<(usize, f64)> {
-        let minima = self
-            .kernel
-            .iter()
-            .map(|rounds| minimum(rounds.total_seconds.iter().copied()));
-        let threads = minima
-            .enumerate()
-            .filter_map(|(index, best)| Some((index + 1, best?)));
-        threads.min_by(|a, b| a.1.total_cmp(&b.1))
+    fn kernel_seconds(&self) -> Option<f64> {
+        minimum(
+            self.kernel
+                .iter()
+                .flat_map(|way| way.rounds.total_seconds.iter().copied()),
+        )
     }
 
     /// The kernel's best over ours: 1 is the limit.
     #[must_use]
     pub fn vs_kernel(&self) -> Option<f64> {
-        Some(self.kernel_seconds()?.1 / self.siding_seconds()?)
+        Some(self.kernel_seconds()? / self.siding_seconds()?)
     }
 
     /// Mooncake's best over ours: how many times faster we are.
@@ -260,12 +313,19 @@ impl Answer {
             self.siding.total_seconds.len()
         );
         self.line(&mut text, "siding: map, touch, register", &self.siding);
-        for (index, rounds) in self.kernel.iter().enumerate() {
-            self.line(
-                &mut text,
-                &format!("bare kernel, {} thread(s)", index + 1),
-                rounds,
-            );
+        for way in &self.kernel {
+            let how = if way.page_by_page {
+                ", page by page"
+            } else {
+                ""
+            };
+            let threads = if way.threads == 1 {
+                "thread"
+            } else {
+                "threads"
+            };
+            let name = format!("bare kernel, {} {threads}{how}", way.threads);
+            self.line(&mut text, &name, &way.rounds);
         }
         if let Some(rounds) = &self.mooncake {
             self.line(&mut text, "Mooncake's mount, tcp", rounds);
@@ -285,6 +345,13 @@ impl Answer {
                 text,
                 "resident beside segments: {:.1} MiB",
                 bytes as f64 / f64::from(1 << 20)
+            );
+        }
+        if let Some(seconds) = self.exec_seconds {
+            let _ = writeln!(
+                text,
+                "exec, mount one base page, undo, exit: {:.1} ms",
+                seconds * 1e3
             );
         }
         text
@@ -315,11 +382,18 @@ mod tests {
             size_bytes: 4 << 30,
             page: "2Mi".to_owned(),
             siding: rounds(&[0.3, 0.2, 0.25], &[0.1, 0.01, 0.1]),
-            kernel: vec![rounds(&[0.4, 0.36], &[]), rounds(&[0.19, 0.5], &[])],
+            kernel: [rounds(&[0.4, 0.36], &[]), rounds(&[0.19, 0.5], &[])]
+                .map(|rounds| BareRounds {
+                    threads: 2,
+                    page_by_page: true,
+                    rounds,
+                })
+                .into(),
             mooncake: Some(rounds(&[0.4, 0.38], &[])),
             mooncake_rdma_touch: None,
             mooncake_absent: None,
             resident_bytes: Some(8 << 20),
+            exec_seconds: Some(0.012),
         }
     }
 

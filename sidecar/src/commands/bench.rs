@@ -3,18 +3,23 @@
 use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
+use std::process::Command;
+use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use siding_fabric::base_page_bytes;
 use siding_topology::Root;
 use siding_topology::limits;
+use siding_topology::size::page_name;
 
 use super::{LogArgs, Output, prepare};
-use crate::bench::mount::{Answer, Question, measure};
+use crate::bench::mount::{Answer, Question, Surroundings, measure};
 use crate::config::{Backend, Cap, Config, Page, Segment};
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::mount::machine::Machine;
+use crate::mount::plan::MountPlan;
 use crate::mount::reserve;
 
 /// Arguments of `siding bench`.
@@ -94,11 +99,17 @@ impl MountBenchArgs {
         } else {
             Vec::new()
         };
-        let plan = || {
-            let cap = (Cap::Auto, String::new());
-            prepare::plan(&config, &Machine::observe(&root), &[None], false, cap)
+        let around = Here {
+            root: &root,
+            config: &config,
+            bar: bar(self.rounds),
         };
-        let pages = plan()?.segments.first().map(|segment| segment.pages);
+        let pages = around
+            .plan()
+            .map_err(Failure::lacking)?
+            .segments
+            .first()
+            .map(|s| s.pages);
         let question = Question {
             size_bytes: config
                 .segments
@@ -107,21 +118,58 @@ impl MountBenchArgs {
                 .sum(),
             pages: pages.ok_or_else(|| Failure::failed("no segment was planned"))?,
             rounds: self.rounds,
-            cores: machine.cores.count,
+            cpus: machine
+                .cores
+                .cpus
+                .iter()
+                .take(machine.cores.count.get())
+                .collect(),
             mooncake_python: self.mooncake_python,
         };
-        let bar = bar(self.rounds);
-        let resident = || limits::usage(&root).resident_bytes;
-        let answer = measure(
-            &question,
-            || plan().map_err(|f| f.to_string()),
-            resident,
-            |round| {
-                bar.set_position(round as u64);
-            },
-        );
-        bar.finish_and_clear();
+        let answer = measure(&question, &around);
+        around.bar.finish_and_clear();
         print(&answer.map_err(Failure::failed)?, self.output)
+    }
+}
+
+/// This machine and this binary.
+struct Here<'a> {
+    root: &'a Root,
+    config: &'a Config,
+    bar: ProgressBar,
+}
+
+impl Surroundings for Here<'_> {
+    fn plan(&self) -> Result<MountPlan, String> {
+        let cap = (Cap::Auto, String::new());
+        prepare::plan(
+            self.config,
+            &Machine::observe(self.root),
+            &[None],
+            false,
+            cap,
+        )
+        .map_err(|failure| failure.to_string())
+    }
+
+    fn resident_bytes(&self) -> Option<u64> {
+        limits::usage(self.root).resident_bytes
+    }
+
+    fn exec_seconds(&self) -> Option<f64> {
+        let mut command = Command::new(std::env::current_exe().ok()?);
+        let page = page_name(base_page_bytes());
+        command.args(["mount", "--segment", &format!("first={page},page={page}")]);
+        let started = Instant::now();
+        let output = command.output().ok()?;
+        output
+            .status
+            .success()
+            .then(|| started.elapsed().as_secs_f64())
+    }
+
+    fn progress(&self, round: usize) {
+        self.bar.set_position(round as u64);
     }
 }
 

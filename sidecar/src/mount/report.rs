@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use serde::Serialize;
 use siding_topology::size::binary;
 
-use crate::board::{Phase, SegmentStatus, Status};
+use crate::board::{Phase, RegistrationStatus, SegmentStatus, Status};
 
 const GIB: f64 = (1_u64 << 30) as f64;
 
@@ -26,26 +26,29 @@ pub fn table(status: &Status) -> String {
         "REGISTER s",
         "GiB/s",
         "REGISTERED",
-        "REGIONS",
+        "RINGS",
+        "CAP",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     for segment in &status.segments {
-        table.add_row(row(segment));
+        table.add_row(row(segment, status.registration.as_ref()));
     }
     let mut text = format!("{table}\n");
     explain(&mut text, status);
     text
 }
 
-fn row(segment: &SegmentStatus) -> [String; 9] {
+fn row(segment: &SegmentStatus, registration: Option<&RegistrationStatus>) -> [String; 10] {
     let seconds = |phase| {
         segment
             .seconds
             .get(&phase)
             .map_or_else(|| "-".to_owned(), |s| format!("{s:.3}"))
     };
+    // With io_uring each region has a ring of its own.
+    let rings = registration.and_then(|registration| registration.rings);
     [
         segment.name.clone(),
         binary(segment.size_bytes),
@@ -55,8 +58,15 @@ fn row(segment: &SegmentStatus) -> [String; 9] {
         seconds(Phase::Register),
         rate(segment).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
         binary(segment.registered_bytes),
-        segment.regions.to_string(),
+        rings.map_or_else(|| "-".to_owned(), |_| segment.regions.to_string()),
+        registration.map_or_else(|| "-".to_owned(), cap),
     ]
+}
+
+fn cap(registration: &RegistrationStatus) -> String {
+    registration
+        .cap
+        .map_or_else(|| "unbounded".to_owned(), |cap| cap.to_string())
 }
 
 /// GiB per second over all phases; unknown where nothing took time.
@@ -67,16 +77,13 @@ fn rate(segment: &SegmentStatus) -> Option<f64> {
 
 fn explain(text: &mut String, status: &Status) {
     if let Some(registration) = &status.registration {
-        let cap = registration
-            .cap
-            .map_or_else(|| "unbounded".to_owned(), |cap| cap.to_string());
-        let rings = registration
-            .rings
-            .map_or_else(String::new, |rings| format!(", rings {rings}"));
         let _ = writeln!(
             text,
-            "registration: {} ({}); NICs none{rings}; cap {cap} ({})",
-            registration.backend, registration.reason, registration.cap_reason
+            "registration: {} ({}); NICs: none; cap {} ({})",
+            registration.backend,
+            registration.reason,
+            cap(registration),
+            registration.cap_reason
         );
     }
     for segment in &status.segments {
@@ -132,7 +139,7 @@ pub struct Report<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::board::{RegistrationStatus, State};
+    use crate::board::State;
 
     #[test]
     fn the_table_tells_every_second_and_what_was_left_out() {
@@ -178,7 +185,7 @@ mod tests {
             ]
         );
         for line in [
-            "registration: io_uring (usable); NICs none, rings 2; cap unbounded (unbounded, by --cap)",
+            "registration: io_uring (usable); NICs: none; cap unbounded (unbounded, by --cap)",
             "kv: pages 2Mi: as asked for",
             "kv: lies on node 0 25 %, node 1 75 % (sampled)",
             "kv: LEFT OUT: much",

@@ -173,7 +173,7 @@ mod tests {
         let choice = choose(Backend::Auto, 1 << 30, Some(8 << 20), UringDomain::open).unwrap();
         assert_eq!(
             (choice.in_use.name(), choice.in_use.rings()),
-            ("io_uring", Some(1))
+            ("io_uring", Some(0))
         );
         assert_eq!(choice.in_use.domains().len(), 1);
     }

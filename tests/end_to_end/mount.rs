@@ -237,7 +237,7 @@ fn serve_stays_pinned_until_a_signal_and_then_undoes_it() {
 fn unbounded_must_be_written_out_and_is_said() {
     let report = mount(&["kv=1Mi,page=4Ki"], &["--cap", "unbounded"]).json();
     assert!(report["registration"]["cap"].is_null());
-    assert_eq!(report["registration"]["capReason"], "unbounded, by --cap");
+    assert_eq!(report["registration"]["capReason"], "by --cap");
 }
 
 /// A dead process's pins outlive it by some milliseconds and count for its user: the next one waits.

@@ -77,8 +77,8 @@ pub fn concurrency(cap: Cap, source: &str, machine: &Machine) -> (Concurrency, S
             );
             (Concurrency::AtMost(cores), reason)
         }
-        Cap::Unbounded => (Concurrency::Unbounded, format!("unbounded, by {source}")),
-        Cap::Limit(n) => (Concurrency::AtMost(n), format!("{n}, by {source}")),
+        Cap::Unbounded => (Concurrency::Unbounded, format!("by {source}")),
+        Cap::Limit(n) => (Concurrency::AtMost(n), format!("by {source}")),
     }
 }
 

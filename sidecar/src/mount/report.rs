@@ -164,7 +164,7 @@ mod tests {
                 backend: "io_uring".to_owned(),
                 reason: "usable".to_owned(),
                 cap: None,
-                cap_reason: "unbounded, by --cap".to_owned(),
+                cap_reason: "by --cap".to_owned(),
                 rings: Some(2),
             }),
             pinned_bytes: Some(8 << 20),
@@ -194,7 +194,7 @@ mod tests {
             ]
         );
         for line in [
-            "registration: io_uring (usable); NICs: none; cap unbounded (unbounded, by --cap)",
+            "registration: io_uring (usable); NICs: none; cap unbounded (by --cap)",
             "kv: pages 2Mi: as asked for",
             "kv: lies on node 0 25 %, node 1 75 % (sampled)",
             "kv: LEFT OUT: much",

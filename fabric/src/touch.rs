@@ -100,17 +100,14 @@ pub fn touch(
         failed: AtomicBool::new(false),
         progress,
     };
-    if threads == 1 && plan.cpus.is_none() {
-        work.run();
+    let started = if threads == 1 && plan.cpus.is_none() {
+        0
     } else {
-        thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    pin(plan.cpus.as_deref());
-                    work.run();
-                });
-            }
-        });
+        work.run_on(threads, plan.cpus.as_deref())
+    };
+    if started == 0 {
+        // A machine that refuses further threads still gets it done.
+        work.run();
     }
     match work
         .failure
@@ -118,7 +115,10 @@ pub fn touch(
         .unwrap_or_else(std::sync::PoisonError::into_inner)
     {
         Some(error) => Err(error),
-        None => Ok(Touched { method, threads }),
+        None => Ok(Touched {
+            method,
+            threads: started.max(1),
+        }),
     }
 }
 
@@ -158,6 +158,21 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
+    /// Runs on threads of their own, pinned where that is asked for; gives how many there were.
+    fn run_on(&self, threads: usize, cpus: Option<&[u32]>) -> usize {
+        thread::scope(|scope| {
+            let start = |_: &usize| {
+                let named = thread::Builder::new().name("siding-touch".to_owned());
+                let thread = named.spawn_scoped(scope, || {
+                    pin(cpus);
+                    self.run();
+                });
+                thread.is_ok()
+            };
+            (0..threads).take_while(start).count()
+        })
+    }
+
     /// Takes chunks until none is left, one fails, or it is cancelled.
     fn run(&self) {
         let len = self.mapping.len_bytes();

@@ -32,6 +32,9 @@ pub enum Unusable {
          kernel.io_uring_disabled)"
     )]
     Forbidden,
+    /// Not even a ring may be had: it counts towards `RLIMIT_MEMLOCK` as well.
+    #[error("RLIMIT_MEMLOCK leaves this user not even the pages of an io_uring ring")]
+    NoMemlock,
     /// Another failure.
     #[error("io_uring could not be set up: {0}")]
     Os(io::Error),
@@ -63,6 +66,7 @@ impl UringDomain {
         IoUring::new(1).map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSYS) => Unusable::NoKernelSupport,
             Some(libc::EPERM | libc::EACCES) => Unusable::Forbidden,
+            Some(libc::ENOMEM) => Unusable::NoMemlock,
             _ => Unusable::Os(error),
         })?;
         Ok(Self {

@@ -86,6 +86,17 @@ pub enum Content {
     Kept,
 }
 
+impl Content {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Fresh => "fresh",
+            Self::Kept => "kept",
+        }
+    }
+}
+
 /// One segment, as observed.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -252,6 +263,18 @@ impl Board {
     pub fn touched(&self, index: usize, bytes: u64) {
         if let Some(touched) = self.inner.touched.get(index) {
             touched.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts all of a segment's bytes as present.
+    pub fn all_touched(&self, index: usize) {
+        let size = self
+            .lock()
+            .segments
+            .get(index)
+            .map(|segment| segment.size_bytes);
+        if let (Some(touched), Some(size)) = (self.inner.touched.get(index), size) {
+            touched.store(size, Ordering::Relaxed);
         }
     }
 

@@ -13,6 +13,8 @@ pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod mount;
+pub mod output;
 pub mod registration;
 pub mod session;
+pub mod signals;
 pub mod store;

@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use siding::commands::Cli;
+use siding::output::complain;
 
 fn main() -> ExitCode {
     allow_all_files();
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("siding: {failure}");
+            complain(&failure);
             failure.exit_code()
         }
     }

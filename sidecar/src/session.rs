@@ -5,20 +5,21 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use siding_topology::Root;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::board::{Board, State};
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::http;
 use crate::mount::pipeline::{self, MountError, Mounted};
 use crate::mount::plan::MountPlan;
 use crate::mount::progress;
+use crate::signals::{Signals, Stop, interrupted, no_thread};
 use crate::store::Store;
 
 /// What a session is to do.
@@ -27,37 +28,28 @@ pub struct Session {
     /// What to mount.
     pub plan: MountPlan,
     /// Where files live, for segments that outlive the process.
-    pub store: Option<Store>,
+    pub store: Option<Arc<Store>>,
     /// Where observations go.
     pub board: Board,
     /// Where HTTP listens; `None` serves nothing and ends when the mount is done.
-    pub listen: Option<SocketAddr>,
+    pub listener: Option<std::net::TcpListener>,
     /// How long undoing may take.
     pub grace: Duration,
     /// Draw progress bars.
     pub bars: bool,
 }
 
-/// SIGTERM and SIGINT.
-struct Stop {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Stop {
-    fn listen() -> io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn asked(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
+/// Takes the address that HTTP listens on.
+///
+/// # Errors
+/// [`Failure`] that names the field, the address and what would work.
+pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
+    let bound = std::net::TcpListener::bind(address);
+    bound.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).map_err(|error| {
+        Failure::lacking(format!(
+            "listen.http: {address}: {error}; use another address or port, or port 0 for any free one"
+        ))
+    })
 }
 
 /// Runs a session to its end; `ready` is told once everything is mounted.
@@ -65,73 +57,68 @@ impl Stop {
 /// # Errors
 /// [`Failure`]. A signal while serving or mounting is a good end for a session that serves; one
 /// that does not serve says that it was interrupted.
-pub fn run(session: Session, ready: impl FnOnce(&Board)) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::failed(format!("the async runtime could not start: {error}")))?;
-    let result = runtime.block_on(supervise(session, ready));
+pub fn run(signals: Signals, session: Session, ready: impl FnOnce(&Board)) -> Result<(), Failure> {
+    let Signals { runtime, stop } = signals;
+    let result = runtime.block_on(supervise(session, stop, ready));
     // What has not ended within the grace period is left to the kernel.
     runtime.shutdown_background();
     result
 }
 
-async fn supervise(session: Session, ready: impl FnOnce(&Board)) -> Result<(), Failure> {
+async fn supervise(
+    session: Session,
+    mut stop: Stop,
+    ready: impl FnOnce(&Board),
+) -> Result<(), Failure> {
     let Session {
         plan,
         store,
         board,
-        listen,
+        listener,
         grace,
         bars,
     } = session;
-    let mut stop = Stop::listen().map_err(|error| Failure::failed(format!("signals: {error}")))?;
-    let (quit, server) = serve(listen, &board).await?;
+    let serves = listener.is_some();
+    let (quit, server) = serve(listener, &board)?;
     let cancel = Arc::new(AtomicBool::new(false));
-    let mut work = {
-        let (board, cancel) = (board.clone(), Arc::clone(&cancel));
-        tokio::task::spawn_blocking(move || {
-            let mount = || pipeline::mount(plan, store.as_ref(), &board, &cancel);
-            let mounted = if bars {
+    let mounting = {
+        let (board, cancel, store) = (board.clone(), Arc::clone(&cancel), store.clone());
+        on_a_thread("siding-mount", move || {
+            let mount = || pipeline::mount(plan, store.as_deref(), &board, &cancel);
+            if bars {
                 progress::with_bars(&board, mount)
             } else {
                 mount()
-            };
-            (mounted, store)
-        })
+            }
+        })?
     };
+    tokio::pin!(mounting);
     let mut asked = false;
     let finished = tokio::select! {
-        finished = &mut work => Some(finished),
-        () = stop.asked() => None,
-    };
-    let finished = match finished {
-        Some(finished) => finished,
-        None => {
+        finished = &mut mounting => finished,
+        () = stop.asked() => {
             asked = true;
             tracing::info!("asked to stop while mounting: undoing");
             board.update(|status| status.state = State::Stopping);
             cancel.store(true, Ordering::Relaxed);
-            within(grace, work).await?
+            within(grace, &mut mounting).await.inspect_err(|_| abandon(store.as_deref()))?
         }
     };
-    // The store's lock is held until everything is unmapped.
-    let (mounted, _store) =
-        finished.map_err(|error| Failure::failed(format!("the mount thread: {error}")))?;
+    let mounted = finished.map_err(|_| Failure::failed("the mount thread panicked"))?;
     let result = match mounted {
         Ok(mounted) => {
             if !asked {
                 ready(&board);
-                if listen.is_some() {
+                if serves {
                     tracing::info!("ready");
                     stop.asked().await;
                 }
             }
             undo(mounted, &board, grace)
                 .await
-                .and_then(|()| interrupted(asked, listen))
+                .and_then(|()| end(asked, serves))
         }
-        Err(MountError::Cancelled) => interrupted(true, listen),
+        Err(MountError::Cancelled) => end(true, serves),
         Err(error) => Err(fail(&board, &error)),
     };
     let _ = quit.send(true);
@@ -141,24 +128,40 @@ async fn supervise(session: Session, ready: impl FnOnce(&Board)) -> Result<(), F
     result
 }
 
-fn interrupted(asked: bool, listen: Option<SocketAddr>) -> Result<(), Failure> {
-    if asked && listen.is_none() {
-        let message = "interrupted; everything is undone".to_owned();
-        return Err(Failure {
-            kind: Kind::Interrupted,
-            message,
-        });
+fn end(asked: bool, serves: bool) -> Result<(), Failure> {
+    if asked && !serves {
+        Err(interrupted())
+    } else {
+        Ok(())
     }
-    Ok(())
+}
+
+/// Files that are not complete must not outlive the process, however it ends.
+fn abandon(store: Option<&Store>) {
+    if let Some(store) = store {
+        store.abandon();
+    }
+}
+
+/// Does `work` on a thread of its own.
+fn on_a_thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<oneshot::Receiver<T>, Failure> {
+    let (done, finished) = oneshot::channel();
+    let started = thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || drop(done.send(work())));
+    started.map(|_| finished).map_err(|error| no_thread(&error))
 }
 
 async fn undo(mounted: Mounted, board: &Board, grace: Duration) -> Result<(), Failure> {
     board.update(|status| status.state = State::Stopping);
-    let undone = within(grace, tokio::task::spawn_blocking(|| mounted.unmount())).await?;
-    match undone {
+    let undoing = on_a_thread("siding-unmount", move || mounted.unmount())?;
+    match within(grace, undoing).await? {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(Failure::failed(format!("unregistering: {error}"))),
-        Err(error) => Err(Failure::failed(format!("the unmount thread: {error}"))),
+        Err(_) => Err(Failure::failed("the unmount thread panicked")),
     }
 }
 
@@ -187,20 +190,17 @@ fn fail(board: &Board, error: &MountError) -> Failure {
 
 type Server = Option<JoinHandle<io::Result<()>>>;
 
-async fn serve(
-    listen: Option<SocketAddr>,
+fn serve(
+    listener: Option<std::net::TcpListener>,
     board: &Board,
 ) -> Result<(watch::Sender<bool>, Server), Failure> {
     let (quit, mut quitting) = watch::channel(false);
-    let Some(address) = listen else {
+    let Some(listener) = listener else {
         return Ok((quit, None));
     };
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Failure::lacking(format!(
-            "listen.http: {address}: {error}; use another address or port, or port 0 for any free one"
-        ))
-    })?;
-    let bound = listener.local_addr().map_err(Failure::failed)?;
+    let failed = |error: io::Error| Failure::failed(format!("listen.http: {error}"));
+    let listener = TcpListener::from_std(listener).map_err(failed)?;
+    let bound = listener.local_addr().map_err(failed)?;
     tracing::info!(address = %bound, "serving HTTP on http://{bound}");
     let router = http::router(board.clone(), Root::host());
     let until = async move {

@@ -47,10 +47,10 @@ fn bench_mount_measures_all_contestants_on_huge_pages() {
     let said = Said::of(command.args(["--mooncake-python", &python]));
     assert_eq!(said.code, Some(0), "{}", said.err);
     for name in ["vs_kernel", "vs_mooncake", "register_share"] {
-        let ratio = ratio(&said.out, name);
+        let ratio = ratio(&said.err, name);
         assert!(ratio.is_finite() && ratio > 0.0, "{name} is {ratio}");
     }
-    let answer: serde_json::Value = serde_json::from_str(said.out.lines().next().unwrap()).unwrap();
+    let answer = said.json();
     assert_eq!(
         answer["siding"]["totalSeconds"].as_array().unwrap().len(),
         2
@@ -88,4 +88,16 @@ fn bench_mount_says_what_it_could_not_compare() {
             .unwrap()
             .contains("vs_mooncake=unavailable")
     );
+}
+
+#[test]
+fn a_peer_that_is_asked_for_must_run() {
+    let _alone = whole_machine();
+    let mut command = siding();
+    command.args([
+        "bench", "mount", "--size", "64Mi", "--page", "4Ki", "--rounds", "1",
+    ]);
+    let said = Said::of(command.args(["--mooncake-python", "/nonexistent/python"]));
+    assert_eq!(said.code, Some(1), "{}", said.out);
+    assert!(said.err.contains("/nonexistent/python"), "{}", said.err);
 }

@@ -262,3 +262,111 @@ fn a_restart_right_after_a_kill_gets_all_that_the_user_may_pin() {
         );
     }
 }
+
+/// A signal at any moment of a mount with reserved pages: all of it is undone.
+#[test]
+fn interrupted_at_any_moment_no_page_stays_reserved() {
+    let _alone = whole_machine();
+    let before = Counters::read(&[]);
+    for delay_ms in [0, 1, 2, 4, 6, 8, 12, 16, 24, 40, 80, 160] {
+        for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+            let mut command = siding();
+            command.args(["mount", "--segment", "kv=1Gi,page=2Mi", "--reserve"]);
+            let mut server = Server::start_silently(&mut command);
+            std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+            let _ = server.end(signal);
+        }
+    }
+    let after = Counters::read(&[]);
+    assert_eq!(after, before);
+}
+
+/// Surplus pages are in the count that is read, but not in the one that is written.
+#[test]
+fn reserving_beside_surplus_pages_gives_back_what_was_taken() {
+    let _alone = whole_machine();
+    let knob = huge_pages(64);
+    let mut command = siding();
+    command.args(["mount", "--segment", "kv=128Mi,page=2Mi", "--serve"]);
+    let mut server =
+        Server::start(command.args(["--listen", "127.0.0.1:0", "--log-level", "info"]));
+    let _ = server.ready();
+    drop(knob);
+    let pool = || {
+        Counters::read(&[])
+            .pools
+            .iter()
+            .find(|(p, _)| p.ends_with("hugepages-2048kB"))
+            .unwrap()
+            .1
+    };
+    assert_eq!(pool(), [64, 0, 0, 64], "all in use, all surplus");
+    let report = mount(&["x=4Mi,page=2Mi"], &["--reserve"]).json();
+    assert_eq!(report["reservedPages"]["2097152"], 2);
+    assert_eq!(pool(), [64, 0, 0, 64]);
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+    assert_eq!(pool(), [0, 0, 0, 0]);
+}
+
+#[test]
+fn several_that_reserve_at_once_take_turns_and_all_succeed() {
+    let _alone = whole_machine();
+    let before = Counters::read(&[]);
+    for _ in 0..5 {
+        let mounts: Vec<_> = (0..3)
+            .map(|_| std::thread::spawn(|| mount(&["kv=128Mi,page=2Mi"], &["--reserve"])))
+            .collect();
+        for mount in mounts {
+            let said = mount.join().unwrap();
+            assert_eq!(said.code, Some(0), "{}", said.err);
+        }
+    }
+    assert_eq!(Counters::read(&[]), before);
+}
+
+#[test]
+fn output_that_cannot_be_written_is_said_and_no_panic() {
+    let _alone = whole_machine();
+    let full = || {
+        std::fs::File::options()
+            .write(true)
+            .open("/dev/full")
+            .unwrap()
+    };
+    let mut command = siding();
+    let mut child = command
+        .args(["mount", "--segment", "kv=4Ki"])
+        .stdout(full())
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let mut command = siding();
+    let mut child = command
+        .args(["mount", "--segment", "kv=8Pi,page=4Ki"])
+        .stderr(full())
+        .spawn()
+        .unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(3));
+}
+
+#[test]
+fn few_threads_and_few_files_are_enough_or_said() {
+    let _alone = whole_machine();
+    let run = |limit: &str, arguments: &str| {
+        let script = format!(
+            "{limit} && exec {} {arguments}",
+            siding_tests::binary().display()
+        );
+        Said::of(std::process::Command::new("bash").args(["-c", &script]))
+    };
+    let said = run("ulimit -n 16", "mount --segment kv=4Ki");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.contains("RLIMIT_NOFILE allows 16"), "{}", said.err);
+    let said = run("ulimit -n 66", "mount --segment kv=2Gi,page=4Ki");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.contains("68 are needed"), "{}", said.err);
+    let said = run("ulimit -f 16", "mount --segment kv=64Mi,page=2Mi --reserve");
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(said.err.contains("File too large"), "{}", said.err);
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::Serialize;
@@ -82,8 +82,19 @@ pub struct Answer {
     pub exec_seconds: Option<f64>,
 }
 
+/// Ratios of the minima.
+#[derive(Debug, Clone, Copy, Serialize)]
+pub struct Ratios {
+    /// See [`Answer::vs_kernel`].
+    pub vs_kernel: Option<f64>,
+    /// See [`Answer::vs_mooncake`].
+    pub vs_mooncake: Option<f64>,
+    /// See [`Answer::register_share`].
+    pub register_share: Option<f64>,
+}
+
 /// What the measuring needs of its surroundings.
-pub trait Surroundings {
+pub trait Surroundings: Sync {
     /// A fresh plan of the one segment.
     ///
     /// # Errors
@@ -101,19 +112,20 @@ pub trait Surroundings {
 ///
 /// # Errors
 /// What failed, in words.
-pub fn measure(question: &Question, around: &impl Surroundings) -> Result<Answer, String> {
+pub fn measure(
+    question: &Question,
+    around: &impl Surroundings,
+    cancel: &AtomicBool,
+) -> Result<Answer, String> {
     let mut answer = Answer::empty(question);
-    let mut mooncake = match start_mooncake(question) {
-        Ok(mooncake) => Some(mooncake),
-        Err(why) => {
-            answer.mooncake_absent = Some(why);
-            None
-        }
-    };
+    let mut mooncake = start_mooncake(question)?;
+    if mooncake.is_none() {
+        answer.mooncake_absent = Some("no --mooncake-python was given".to_owned());
+    }
     for round in 0..=question.rounds.get() {
         around.progress(round);
         let counts = round > 0;
-        let ours = ours(around, question.size_bytes)?;
+        let ours = ours(around, question.size_bytes, cancel)?;
         let exec_seconds = around.exec_seconds();
         if counts {
             answer.siding.total_seconds.push(ours.total);
@@ -121,24 +133,21 @@ pub fn measure(question: &Question, around: &impl Surroundings) -> Result<Answer
             answer.resident_bytes = answer.resident_bytes.max(ours.resident);
             answer.exec_seconds = minimum(answer.exec_seconds.into_iter().chain(exec_seconds));
         }
-        bare_round(question, &mut answer, counts)?;
-        match mooncake.as_mut().map(Mooncake::round).transpose() {
-            Ok(Some(theirs)) if counts => keep(&mut answer, theirs),
-            Ok(_) => {}
-            Err(why) => {
-                answer.mooncake_absent = Some(why);
-                mooncake = None;
-            }
+        bare_round(question, &mut answer, counts, cancel)?;
+        if let Some(theirs) = mooncake.as_mut().map(Mooncake::round).transpose()?
+            && counts
+        {
+            keep(&mut answer, theirs);
         }
     }
     Ok(answer)
 }
 
-fn start_mooncake(question: &Question) -> Result<Mooncake, String> {
-    let python = question
-        .mooncake_python
-        .as_ref()
-        .ok_or("no --mooncake-python was given")?;
+/// A peer that was asked for must run: its absence is an error, and only not asking is none.
+fn start_mooncake(question: &Question) -> Result<Option<Mooncake>, String> {
+    let Some(python) = &question.mooncake_python else {
+        return Ok(None);
+    };
     let rounds = question.rounds.get() + 1;
     Mooncake::start(
         python,
@@ -146,10 +155,19 @@ fn start_mooncake(question: &Question) -> Result<Mooncake, String> {
         question.pages.page_bytes(),
         rounds,
     )
+    .map(Some)
 }
 
-fn bare_round(question: &Question, answer: &mut Answer, counts: bool) -> Result<(), String> {
+fn bare_round(
+    question: &Question,
+    answer: &mut Answer,
+    counts: bool,
+    cancel: &AtomicBool,
+) -> Result<(), String> {
     for way in &mut answer.kernel {
+        if cancel.load(Ordering::Relaxed) {
+            return Err("cancelled".to_owned());
+        }
         let populating = if way.page_by_page {
             Populating::PageByPage
         } else {
@@ -195,12 +213,11 @@ struct Ours {
     resident: Option<u64>,
 }
 
-fn ours(around: &impl Surroundings, size_bytes: u64) -> Result<Ours, String> {
+fn ours(around: &impl Surroundings, size_bytes: u64, cancel: &AtomicBool) -> Result<Ours, String> {
     let plan = around.plan()?;
     let board = Board::new([("bench", size_bytes)], Metrics::new());
     let started = Instant::now();
-    let mounted = pipeline::mount(plan, None, &board, &AtomicBool::new(false))
-        .map_err(|error| error.to_string())?;
+    let mounted = pipeline::mount(plan, None, &board, cancel).map_err(|error| error.to_string())?;
     let total = started.elapsed().as_secs_f64();
     let resident = around.resident_bytes();
     let status = board.snapshot();
@@ -287,6 +304,16 @@ impl Answer {
             .zip(&self.siding.register_seconds);
         let best = rounds.min_by(|a, b| a.0.total_cmp(b.0))?;
         Some(best.1 / best.0)
+    }
+
+    /// The ratios of the last line, for machines; null where unavailable.
+    #[must_use]
+    pub fn ratios(&self) -> Ratios {
+        Ratios {
+            vs_kernel: self.vs_kernel(),
+            vs_mooncake: self.vs_mooncake(),
+            register_share: self.register_share(),
+        }
     }
 
     /// The last line: the ratios.

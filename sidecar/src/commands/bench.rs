@@ -4,23 +4,28 @@ use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
 use indicatif::ProgressBar;
+use serde::Serialize;
 use siding_fabric::base_page_bytes;
 use siding_topology::Root;
 use siding_topology::limits;
 use siding_topology::size::page_name;
 
 use super::{LogArgs, Output, prepare};
-use crate::bench::mount::{Answer, Question, Surroundings, measure};
+use crate::bench::mount::{Answer, Question, Ratios, Surroundings, measure};
 use crate::config::{Backend, Cap, Config, Page, Segment};
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::mount::machine::Machine;
 use crate::mount::plan::MountPlan;
-use crate::mount::reserve;
+use crate::mount::reserve::{self, Turn};
+use crate::output;
+use crate::signals::Signals;
+use crate::store::Finding;
 
 /// Arguments of `siding bench`.
 #[derive(Debug, Args)]
@@ -90,9 +95,19 @@ impl MountBenchArgs {
             .backend(Backend::IoUring)
             .build()
             .map_err(Failure::input)?;
+        let mut signals = Signals::catch()?;
+        let cancel = AtomicBool::new(false);
+        signals.interruptible(
+            || cancel.store(true, Ordering::Relaxed),
+            || self.measure(&config, &cancel),
+        )?
+    }
+
+    fn measure(&self, config: &Config, cancel: &AtomicBool) -> Result<(), Failure> {
         let root = Root::host();
+        let turn = self.reserve.then(|| Turn::wait(&root, cancel));
         let machine = Machine::observe(&root);
-        let _reservations = if self.reserve {
+        let reservations = if self.reserve {
             reserve::reserve_for(&root, &config.segments, &machine)
                 .map_err(Failure::lacking)?
                 .0
@@ -101,7 +116,7 @@ impl MountBenchArgs {
         };
         let around = Here {
             root: &root,
-            config: &config,
+            config,
             bar: bar(self.rounds),
         };
         let pages = around
@@ -124,10 +139,11 @@ impl MountBenchArgs {
                 .iter()
                 .take(machine.cores.count.get())
                 .collect(),
-            mooncake_python: self.mooncake_python,
+            mooncake_python: self.mooncake_python.clone(),
         };
-        let answer = measure(&question, &around);
+        let answer = measure(&question, &around, cancel);
         around.bar.finish_and_clear();
+        drop((reservations, turn));
         print(&answer.map_err(Failure::failed)?, self.output)
     }
 }
@@ -145,15 +161,22 @@ impl Surroundings for Here<'_> {
         prepare::plan(
             self.config,
             &Machine::observe(self.root),
-            &[None],
-            false,
+            &[Finding::Nothing],
+            &prepare::in_process,
             cap,
         )
         .map_err(|failure| failure.to_string())
     }
 
     fn resident_bytes(&self) -> Option<u64> {
-        limits::usage(self.root).resident_bytes
+        // Base pages of the segment count as resident, huge pages do not.
+        let resident = limits::usage(self.root).resident_bytes?;
+        let base = self
+            .config
+            .segments
+            .iter()
+            .filter(|s| s.page == Page::Size(base_page_bytes()));
+        Some(resident.saturating_sub(base.map(|segment| segment.size.get()).sum()))
     }
 
     fn exec_seconds(&self) -> Option<f64> {
@@ -181,14 +204,27 @@ fn bar(rounds: NonZeroUsize) -> ProgressBar {
     }
 }
 
+/// The table, or the JSON document alone on standard output; the last line is the ratios in both.
 fn print(answer: &Answer, output: Output) -> Result<(), Failure> {
     match output {
-        Output::Table => print!("{}", answer.table()),
-        Output::Json => println!(
-            "{}",
-            serde_json::to_string(answer).map_err(Failure::failed)?
-        ),
+        Output::Table => output::print(format!("{}{}\n", answer.table(), answer.last_line())),
+        Output::Json => {
+            let report = Report {
+                answer,
+                ratios: answer.ratios(),
+            };
+            let text = serde_json::to_string(&report).map_err(Failure::failed)?;
+            output::print(text + "\n")?;
+            output::note(answer.last_line());
+            Ok(())
+        }
     }
-    println!("{}", answer.last_line());
-    Ok(())
+}
+
+/// What is printed as JSON.
+#[derive(Serialize)]
+struct Report<'a> {
+    #[serde(flatten)]
+    answer: &'a Answer,
+    ratios: Ratios,
 }

@@ -6,6 +6,8 @@ use clap::{Args, Subcommand};
 
 use crate::config;
 use crate::failure::Failure;
+use crate::logging;
+use crate::output;
 
 /// Arguments of `siding config`.
 #[derive(Debug, Args)]
@@ -31,14 +33,14 @@ impl ConfigArgs {
         match self.command {
             ConfigCommand::Check { file } => {
                 let config = config::load(&file).map_err(Failure::input)?;
-                print!("{}", config::to_yaml(&config).map_err(Failure::failed)?);
+                logging::check(&config.logging.level).map_err(Failure::input)?;
+                output::print(config::to_yaml(&config).map_err(Failure::failed)?)
             }
             ConfigCommand::Schema => {
                 let text =
                     serde_json::to_string_pretty(&config::schema()).map_err(Failure::failed)?;
-                println!("{text}");
+                output::print(text + "\n")
             }
         }
-        Ok(())
     }
 }

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clap::Args;
 use siding_topology::Root;
+use siding_topology::size::page_name;
 
 use super::{LogArgs, Output, prepare};
 use crate::board::Board;
@@ -15,8 +17,11 @@ use crate::failure::Failure;
 use crate::metrics::Metrics;
 use crate::mount::machine::Machine;
 use crate::mount::report::{self, Report};
-use crate::mount::reserve::{self, Reservation};
+use crate::mount::reserve::{self, Reservation, Turn};
+use crate::output;
 use crate::session::{self, Session};
+use crate::signals::Signals;
+use crate::store::Finding;
 
 const GRACE: Duration = Duration::from_secs(30);
 
@@ -86,17 +91,17 @@ impl MountArgs {
             .touch_threads(self.touch_threads)
             .build()
             .map_err(Failure::input)?;
+        let mut signals = Signals::catch()?;
         let root = Root::host();
-        let (reservations, notes) = if self.reserve {
-            reserve::reserve_for(&root, &config.segments, &Machine::observe(&root))
-                .map_err(Failure::lacking)?
-        } else {
-            (Vec::new(), Vec::new())
-        };
-        let machine = Machine::observe(&root);
-        let kept = vec![None; config.segments.len()];
         let cap = prepare::cap(&config, environment, "--cap");
-        let plan = prepare::plan(&config, &machine, &kept, false, cap)?;
+        let (turn, reservations, notes) = if self.reserve {
+            reserve(&mut signals, &root, &config)?
+        } else {
+            (None, Vec::new(), Vec::new())
+        };
+        let left = vec![Finding::Nothing; config.segments.len()];
+        let machine = Machine::observe(&root);
+        let plan = prepare::plan(&config, &machine, &left, &prepare::in_process, cap)?;
         let board = Board::new(
             config
                 .segments
@@ -104,58 +109,95 @@ impl MountArgs {
                 .map(|segment| (segment.name.as_str(), segment.size.get())),
             Metrics::new(),
         );
+        let listener = self
+            .serve
+            .then(|| session::listen(self.listen))
+            .transpose()?;
+        let address = listener
+            .as_ref()
+            .and_then(|listener| listener.local_addr().ok());
         let session = Session {
             plan,
             store: None,
             board,
-            listen: self.serve.then_some(self.listen),
+            listener,
             grace: GRACE,
             bars: true,
         };
         let mut printed = Ok(());
-        let result = session::run(session, |board| {
-            printed = print(board, self.output, &reservations, &notes);
+        let result = session::run(signals, session, |board| {
+            drop(turn);
+            let report = Told {
+                reservations: &reservations,
+                notes: &notes,
+                address,
+            };
+            printed = print(board, self.output, &report);
         });
         let given_back = give_back(reservations);
         result.and(printed).and(given_back)
     }
 }
 
-fn print(
-    board: &Board,
-    output: Output,
-    reservations: &[Reservation],
-    notes: &[String],
-) -> Result<(), Failure> {
+type Reserved = (Option<Turn>, Vec<Reservation>, Vec<String>);
+
+/// Reserves what is missing. A signal is heeded as soon as the kernel has answered.
+fn reserve(signals: &mut Signals, root: &Root, config: &Config) -> Result<Reserved, Failure> {
+    let cancel = AtomicBool::new(false);
+    signals.interruptible(
+        || cancel.store(true, Ordering::Relaxed),
+        || {
+            let turn = Turn::wait(root, &cancel);
+            let machine = Machine::observe(root);
+            let (reservations, notes) =
+                reserve::reserve_for(root, &config.segments, &machine).map_err(Failure::lacking)?;
+            Ok((turn, reservations, notes))
+        },
+    )?
+}
+
+/// What is told beside the status.
+struct Told<'a> {
+    reservations: &'a [Reservation],
+    notes: &'a [String],
+    address: Option<SocketAddr>,
+}
+
+fn print(board: &Board, output: Output, told: &Told<'_>) -> Result<(), Failure> {
     let status = board.snapshot();
     let mut reserved_pages = BTreeMap::new();
-    for reservation in reservations {
+    for reservation in told.reservations {
         *reserved_pages.entry(reservation.page_bytes()).or_insert(0) += reservation.pages();
     }
+    let http = told.address.map(|address| format!("http://{address}"));
     match output {
         Output::Table => {
-            print!("{}", report::table(&status));
-            for note in notes {
-                println!("not reserved: {note}");
+            let mut text = report::table(&status);
+            for note in told.notes {
+                text += &format!("not reserved: {note}\n");
             }
             for (page_bytes, pages) in reserved_pages {
-                let page = siding_topology::size::page_name(page_bytes);
-                println!(
-                    "reserved for this mount: {pages} pages of {page}; they are given back at the end"
+                let page = page_name(page_bytes);
+                text += &format!(
+                    "reserved for this mount: {pages} pages of {page}; they are given back at the end\n"
                 );
             }
+            if let Some(http) = http {
+                text += &format!("serving on {http} until SIGTERM or Ctrl-C\n");
+            }
+            output::print(text)
         }
         Output::Json => {
             let report = Report {
                 status: &status,
                 reserved_pages,
-                notes,
+                notes: told.notes,
+                http,
             };
             let text = serde_json::to_string_pretty(&report).map_err(Failure::failed)?;
-            println!("{text}");
+            output::print(text + "\n")
         }
     }
-    Ok(())
 }
 
 fn give_back(reservations: Vec<Reservation>) -> Result<(), Failure> {

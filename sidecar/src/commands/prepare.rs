@@ -1,7 +1,9 @@
 //! From a configuration to a plan on this machine: what `mount`, `run` and `bench` share.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, access};
 use siding_fabric::{Pages, UringDomain, base_page_bytes};
 
 use crate::config::{Cap, Config, Order, Page, Segment};
@@ -10,7 +12,7 @@ use crate::failure::Failure;
 use crate::mount::choose::{self, Chosen, Directory, Form, Lack, Ledger, Wish};
 use crate::mount::machine::Machine;
 use crate::mount::plan::{self, Backing, MountPlan, SegmentPlan};
-use crate::registration::backend;
+use crate::registration::backend::{self, Choice};
 use crate::registration::items::ItemOrder;
 use crate::store::{self, Finding, KeptFile, Store};
 
@@ -27,12 +29,12 @@ pub(super) fn cap(config: &Config, environment: &Environment, field: &str) -> (C
     (cap, "MC_MAX_CONCURRENT_REG_MR".to_owned())
 }
 
-/// Plans a mount of the configured segments.
+/// Plans a mount of the configured segments; `left` is what earlier processes left of each.
 pub(super) fn plan(
     config: &Config,
     machine: &Machine,
-    kept: &[Option<KeptFile>],
-    in_files: bool,
+    left: &[Finding],
+    form: &dyn Fn(&Segment) -> Result<Form, Lack>,
     (cap, cap_source): (Cap, String),
 ) -> Result<MountPlan, Failure> {
     let total = config
@@ -52,10 +54,10 @@ pub(super) fn plan(
     let mut ledger = Ledger::default();
     let mut lacks = Vec::new();
     let mut segments = Vec::new();
-    for (segment, kept) in config.segments.iter().zip(kept) {
-        let chosen = match kept {
-            Some(kept) => again(segment, kept, machine),
-            None => form(segment, config, in_files)
+    for (segment, left) in config.segments.iter().zip(left) {
+        let chosen = match left {
+            Finding::Kept(kept) => again(segment, kept, machine),
+            Finding::Unfit(_) | Finding::Nothing => form(segment)
                 .and_then(|form| choose::choose(&wish(segment, form), machine, &mut ledger)),
         };
         let chosen = match chosen {
@@ -77,7 +79,7 @@ pub(super) fn plan(
             threads,
             &backend,
             registers_all,
-            kept.is_some(),
+            matches!(left, Finding::Kept(_)),
         );
         segments.push(SegmentPlan {
             name: segment.name.clone(),
@@ -86,17 +88,14 @@ pub(super) fn plan(
             page_reason: chosen.reason,
             placement: chosen.placement,
             cpus: chosen.cpus,
-            backing: match (kept, chosen.directory) {
-                (Some(kept), _) => Backing::Kept(kept.clone()),
-                (None, Some(directory)) => Backing::NewFile { directory },
-                (None, None) => Backing::Process,
-            },
+            backing: backing(left, chosen.directory),
             strategy,
         });
     }
     if !lacks.is_empty() {
         return Err(Failure::lacking(lacks.join("\n")));
     }
+    enough_files(total, &backend, machine)?;
     let (concurrency, cap_reason) = plan::concurrency(cap, &cap_source, machine);
     Ok(MountPlan {
         segments,
@@ -129,75 +128,147 @@ fn again(segment: &Segment, kept: &KeptFile, machine: &Machine) -> Result<Chosen
     Ok(chosen)
 }
 
-fn form(segment: &Segment, config: &Config, in_files: bool) -> Result<Form, Lack> {
-    if !in_files {
-        return Ok(Form::Process);
+fn backing(left: &Finding, directory: Option<PathBuf>) -> Backing {
+    match (left, directory) {
+        (Finding::Kept(kept), _) => Backing::Kept(kept.clone()),
+        (Finding::Unfit(unfit), Some(directory)) => Backing::NewFile {
+            directory,
+            replaced: Some(unfit.clone()),
+        },
+        (Finding::Nothing, Some(directory)) => Backing::NewFile {
+            directory,
+            replaced: None,
+        },
+        (_, None) => Backing::Process,
     }
+}
+
+/// Each region holds a file descriptor: too few are told before anything is touched.
+fn enough_files(total: u64, backend: &Choice, machine: &Machine) -> Result<(), Failure> {
+    const OTHERS: u64 = 64;
+    let Some(largest) = backend
+        .in_use
+        .domains()
+        .iter()
+        .map(|d| d.max_region_bytes())
+        .min()
+    else {
+        return Ok(());
+    };
+    let needed = total.div_ceil(largest).saturating_add(OTHERS);
+    match machine.files.filter(|files| *files < needed) {
+        Some(files) => Err(Failure::lacking(format!(
+            "RLIMIT_NOFILE allows {files} file descriptors, {needed} are needed for so many bytes; to mend it: \
+             ulimit -n {needed}, or backend none"
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// Segments of this process's own memory.
+pub(super) fn in_process(_: &Segment) -> Result<Form, Lack> {
+    Ok(Form::Process)
+}
+
+/// Segments in files.
+pub(super) fn in_files(segment: &Segment, store: &Store, machine: &Machine) -> Result<Form, Lack> {
+    let lack = |field: String, what: String| Lack {
+        field,
+        what,
+        remedy: "name a directory on tmpfs or hugetlbfs that this user may write".to_owned(),
+    };
     let directory = |path: &Path, field: String| {
-        let filesystem = store::filesystem(path).map_err(|error| Lack {
-            field,
-            what: format!("{}: {error}", path.display()),
-            remedy: "name a directory on tmpfs or hugetlbfs that can be read".to_owned(),
-        })?;
+        let show = |error: io::Error| lack(field.clone(), format!("{}: {error}", path.display()));
+        access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| show(error.into()))?;
+        let (filesystem, free_bytes) = store::room(path).map_err(show)?;
         Ok(Directory {
             path: path.to_owned(),
             filesystem,
+            free_bytes,
         })
     };
-    let storage = directory(&config.storage.directory, "storage.directory".to_owned())?;
     let field = || format!("segments[{}].directory", segment.name);
     let explicit = segment
         .directory
         .as_deref()
         .map(|path| directory(path, field()))
         .transpose()?;
-    Ok(Form::File { explicit, storage })
+    let mounts = machine.mounts.iter().filter(|mount| !mount.read_only);
+    let huge = mounts
+        .filter_map(|mount| directory(&mount.path, String::new()).ok())
+        .collect();
+    let storage = directory(store.directory(), "storage.directory".to_owned())?;
+    Ok(Form::File {
+        explicit,
+        storage,
+        huge,
+        hint: store::some_tmpfs(),
+    })
 }
 
-/// What earlier processes left.
-pub(super) struct Left {
-    /// For each segment, its file where it passed.
-    pub(super) kept: Vec<Option<KeptFile>>,
-    /// Something did not pass, and its pages are free again in a moment.
-    pub(super) freed: bool,
-}
-
-/// Looks up what earlier processes left for each segment; what does not pass is gone afterwards.
+/// Looks up what earlier processes left for each segment. Nothing is changed.
 pub(super) fn find_left(
     config: &Config,
     store: &Store,
     machine: &Machine,
-) -> Result<Left, Failure> {
-    let mut freed = false;
-    let kept: Result<_, Failure> = config
-        .segments
-        .iter()
-        .map(|segment| {
-            let directories = directories(segment, config, machine);
-            let pages = named_pages(segment.page);
-            let found = store
-                .find(&segment.name, segment.size.get(), pages, &directories)
-                .map_err(|error| Failure::failed(format!("segments[{}]: {error}", segment.name)))?;
-            Ok(match found {
-                Finding::Kept(kept) => {
-                    tracing::info!(segment = segment.name, "found its file: content is kept");
-                    Some(kept)
-                }
-                Finding::Unlinked { file, reason } => {
-                    let file = file.display().to_string();
-                    tracing::warn!(
-                        segment = segment.name,
-                        file,
-                        "removed what an earlier process left: {reason}"
-                    );
-                    freed = true;
-                    None
-                }
-                Finding::Nothing => None,
-            })
-        })
-        .collect();
-    Ok(Left { kept: kept?, freed })
+) -> Result<Vec<Finding>, Failure> {
+    let find = |segment: &Segment| {
+        let directories = directories(segment, machine);
+        store
+            .find(
+                &segment.name,
+                segment.size.get(),
+                named_pages(segment.page),
+                &directories,
+            )
+            .map_err(|error| Failure::lacking(format!("segments[{}]: {error}", segment.name)))
+    };
+    config.segments.iter().map(find).collect()
+}
+
+/// Removes what did not pass, and tells.
+pub(super) fn remove_unfit(
+    config: &Config,
+    store: &Store,
+    left: &[Finding],
+) -> Result<(), Failure> {
+    for (segment, left) in config.segments.iter().zip(left) {
+        match left {
+            Finding::Unfit(unfit) => {
+                let files: Vec<_> = unfit
+                    .files
+                    .iter()
+                    .map(|f| f.display().to_string())
+                    .collect();
+                store.remove(unfit).map_err(|error| {
+                    Failure::failed(format!("segments[{}]: {error}", segment.name))
+                })?;
+                tracing::warn!(
+                    segment = segment.name,
+                    files = files.join(" "),
+                    "removed what an earlier process left, its content is gone: {}",
+                    unfit.reason
+                );
+            }
+            Finding::Kept(_) => {
+                tracing::info!(segment = segment.name, "found its file: content is kept")
+            }
+            Finding::Nothing => {}
+        }
+    }
+    Ok(())
+}
+
+/// The machine as it will be once what did not pass is removed.
+pub(super) fn with_credit(mut machine: Machine, left: &[Finding]) -> Machine {
+    for finding in left {
+        if let Finding::Unfit(unfit) = finding {
+            for (page_bytes, bytes) in &unfit.held {
+                machine.credit(*page_bytes, *bytes);
+            }
+        }
+    }
+    machine
 }
 
 /// Pages that an explicit wish names; `None` where any will do.
@@ -210,11 +281,13 @@ fn named_pages(page: Page) -> Option<Pages> {
     }
 }
 
-/// Where a file of the segment could lie.
-fn directories(segment: &Segment, config: &Config, machine: &Machine) -> Vec<PathBuf> {
-    let mut directories = vec![config.storage.directory.clone()];
-    directories.extend(segment.directory.clone());
+/// Where a file of the segment could lie, beside the store itself.
+fn directories(segment: &Segment, machine: &Machine) -> Vec<PathBuf> {
     let writable = machine.mounts.iter().filter(|mount| !mount.read_only);
-    directories.extend(writable.map(|mount| mount.path.clone()));
-    directories
+    segment
+        .directory
+        .clone()
+        .into_iter()
+        .chain(writable.map(|mount| mount.path.clone()))
+        .collect()
 }

@@ -1,6 +1,7 @@
 //! `siding run`.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -8,15 +9,16 @@ use clap::Args;
 use siding_topology::Root;
 
 use super::prepare;
-use crate::board::Board;
-use crate::config::{self, Config};
+use crate::board::{Board, Content};
+use crate::config::{self, Config, Segment};
 use crate::environment::Environment;
 use crate::failure::{Failure, Kind};
 use crate::logging;
 use crate::metrics::Metrics;
 use crate::mount::machine::Machine;
 use crate::session::{self, Session};
-use crate::store::{Store, StoreError};
+use crate::signals::Signals;
+use crate::store::{self, Store, StoreError};
 
 /// How long pages of an unlinked file are waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,20 +48,21 @@ impl RunArgs {
             environment.in_pod,
         )
         .map_err(Failure::input)?;
-        let store = open_store(&config)?;
+        let signals = Signals::catch()?;
         let root = Root::host();
-        // Files that do not pass are unlinked first: their pages count as free afterwards.
+        let store = Arc::new(open_store(&config)?);
         let left = prepare::find_left(&config, &store, &Machine::observe(&root))?;
+        tell_undeclared(&config, &store);
         let cap = prepare::cap(&config, environment, "registration.cap");
-        let plan = patiently(left.freed, || {
-            prepare::plan(
-                &config,
-                &Machine::observe(&root),
-                &left.kept,
-                true,
-                cap.clone(),
-            )
-        })?;
+        let plan = |machine: &Machine| {
+            let form = |segment: &Segment| prepare::in_files(segment, &store, machine);
+            prepare::plan(&config, machine, &left, &form, cap.clone())
+        };
+        // What an earlier process left is removed only once all the rest is known to work.
+        plan(&prepare::with_credit(Machine::observe(&root), &left))?;
+        let listener = session::listen(config.listen.http)?;
+        prepare::remove_unfit(&config, &store, &left)?;
+        let plan = patiently(|| plan(&Machine::observe(&root)))?;
         let board = Board::new(
             config
                 .segments
@@ -71,21 +74,35 @@ impl RunArgs {
             plan,
             store: Some(store),
             board,
-            listen: Some(config.listen.http),
+            listener: Some(listener),
             grace: Duration::from_secs(config.shutdown.grace_seconds.into()),
             bars: false,
         };
-        session::run(session, tell)
+        session::run(signals, session, tell)
     }
 }
 
-/// Pages of a file that was unlinked come back when the process that pinned them is wholly gone:
-/// what is lacking may be there in a moment.
-fn patiently<T>(freed: bool, plan: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
+/// Files of segments that are no longer declared hold memory until somebody removes them.
+fn tell_undeclared(config: &Config, store: &Store) {
+    let declared: Vec<&str> = config.segments.iter().map(|s| s.name.as_str()).collect();
+    for (name, file, bytes) in store.undeclared(&declared) {
+        tracing::warn!(
+            segment = name,
+            bytes,
+            "a segment that is not declared any more still holds its memory; declare it again, or: rm {} {}",
+            file.display(),
+            store.header_path(&name).display()
+        );
+    }
+}
+
+/// Pages of a process that was killed, and of a file that was unlinked, come back a moment later:
+/// what is lacking may be there then.
+fn patiently<T>(attempt: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match plan() {
-            Err(failure) if freed && failure.kind == Kind::Lacking && Instant::now() < deadline => {
+        match attempt() {
+            Err(failure) if failure.kind == Kind::Lacking && Instant::now() < deadline => {
                 thread::sleep(PAUSE);
             }
             other => return other,
@@ -94,12 +111,18 @@ fn patiently<T>(freed: bool, plan: impl Fn() -> Result<T, Failure>) -> Result<T,
 }
 
 fn open_store(config: &Config) -> Result<Store, Failure> {
-    Store::open(&config.storage.directory).map_err(|error| match error {
-        StoreError::InUse { .. } => Failure::lacking(error),
-        error => Failure::lacking(format!(
-            "{error}; use a directory on tmpfs that this user may write, e.g. one in /dev/shm or /run"
-        )),
-    })
+    let lacking = |error: StoreError| {
+        let hint = match (&error, store::some_tmpfs()) {
+            (StoreError::Io { .. }, Some(tmpfs)) => format!(
+                "; use a directory on tmpfs that this user may write, e.g. in {}",
+                tmpfs.display()
+            ),
+            _ => String::new(),
+        };
+        Failure::lacking(format!("storage.directory: {error}{hint}"))
+    };
+    // A process that was killed holds its lock until it is wholly gone.
+    patiently(|| Store::open(&config.storage.directory).map_err(lacking))
 }
 
 fn tell(board: &Board) {
@@ -110,9 +133,9 @@ fn tell(board: &Board) {
             bytes = segment.size_bytes,
             page = segment.page.as_deref().unwrap_or("unknown"),
             page_reason = segment.page_reason.as_deref().unwrap_or(""),
-            content = ?segment.content,
+            content = segment.content.map_or("unknown", Content::as_str),
             registered_bytes = segment.registered_bytes,
-            seconds,
+            seconds = format!("{seconds:.3}"),
             "mounted"
         );
         if let Some(left_out) = segment.left_out {

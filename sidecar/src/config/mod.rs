@@ -14,7 +14,7 @@
 //! storage:
 //!   directory: /run/siding  # tmpfs
 //! registration:
-//!   backend: auto           # auto | ioUring | none
+//!   backend: auto           # auto | io_uring | none
 //!   cap: auto               # auto | unbounded | 1, 2, …
 //!   order: ascending        # ascending | declared
 //!   touchThreads: auto      # auto | 1, 2, …

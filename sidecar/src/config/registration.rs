@@ -36,6 +36,7 @@ pub enum Backend {
     #[default]
     Auto,
     /// Pinned by `io_uring`'s registered buffers.
+    #[serde(rename = "io_uring")]
     IoUring,
     /// Nothing: memory is served without registration.
     None,
@@ -44,16 +45,19 @@ pub enum Backend {
 impl FromStr for Backend {
     type Err = Refusal;
 
-    /// `auto`, `ioUring` (also `io_uring`, `io-uring`) or `none`.
+    /// `auto`, `io_uring` (also `ioUring`, `io-uring`) or `none`.
     fn from_str(text: &str) -> Result<Self, Refusal> {
         if same(text, "io_uring") || same(text, "io-uring") {
             return Ok(Self::IoUring);
         }
         let words = [
             ("auto", Self::Auto),
-            ("ioUring", Self::IoUring),
+            ("io_uring", Self::IoUring),
             ("none", Self::None),
         ];
+        if same(&text.replace(['_', '-'], ""), "iouring") {
+            return Ok(Self::IoUring);
+        }
         pick(text, "a registration back end", &words)
     }
 }

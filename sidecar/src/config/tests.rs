@@ -358,7 +358,7 @@ fn bad_values() {
             "registration",
             "backend",
             "efa",
-            "'efa' is not a registration back end; write 'auto', 'ioUring' or 'none'".to_owned(),
+            "'efa' is not a registration back end; write 'auto', 'io_uring' or 'none'".to_owned(),
         ),
         (
             "registration",

@@ -83,6 +83,8 @@ async fn serve_within(
             }
             Err(error) if ends_one_connection(&error) => {}
             Err(error) => {
+                // Most likely no descriptor is left: somebody's old one is given to the next.
+                open.cut_oldest();
                 // Told once in a row: it may last, and logs have an end too.
                 if !std::mem::replace(&mut failing, true) {
                     tracing::warn!(%error, "HTTP: connections can't be accepted; trying again");
@@ -111,9 +113,13 @@ impl Open {
         while self.tasks.try_join_next().is_some() {}
         self.handles.retain(|handle| !handle.is_finished());
         while self.handles.len() >= most {
-            if let Some(oldest) = self.handles.pop_front() {
-                oldest.abort();
-            }
+            self.cut_oldest();
+        }
+    }
+
+    fn cut_oldest(&mut self) {
+        if let Some(oldest) = self.handles.pop_front() {
+            oldest.abort();
         }
     }
 

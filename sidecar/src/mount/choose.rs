@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use siding_crds::format_bytes;
 use siding_fabric::{Pages, Placement, base_page_bytes};
 use siding_topology::cgroup::Limit;
 use siding_topology::memory::{ShmemMode, TransparentMode};
@@ -11,6 +12,9 @@ use siding_topology::size::{binary, page_name};
 
 use super::machine::Machine;
 use crate::config::{Numa, Page};
+
+/// Base pages are joined to pages of this size, bytes.
+const JOINED_BYTES: u64 = 2 << 20;
 
 /// Something that the machine lacks, with what mends it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +58,8 @@ pub struct Directory {
     pub path: PathBuf,
     /// What it is on.
     pub filesystem: Filesystem,
+    /// Bytes that the file system still takes; `None` where it has no limit of its own.
+    pub free_bytes: Option<u64>,
 }
 
 /// In which form a segment is mounted.
@@ -67,6 +73,10 @@ pub enum Form {
         explicit: Option<Directory>,
         /// The directory for segments without one.
         storage: Directory,
+        /// The hugetlbfs mounts that can be written.
+        huge: Vec<Directory>,
+        /// A directory on tmpfs, for a hint.
+        hint: Option<PathBuf>,
     },
 }
 
@@ -118,7 +128,7 @@ impl Ledger {
     /// Notes what a segment takes.
     pub fn claim(&mut self, size_bytes: u64, chosen: &Chosen) {
         let Pages::Huge(page) = chosen.pages else {
-            self.memory_bytes = self.memory_bytes.saturating_add(size_bytes);
+            self.memory_bytes = self.memory_bytes.saturating_add(with_overhead(size_bytes));
             return;
         };
         *self.pages.entry(page).or_insert(0) += size_bytes / page;
@@ -126,6 +136,16 @@ impl Ledger {
             *self.node_pages.entry((page, node)).or_insert(0) += size_bytes / page;
         }
     }
+}
+
+/// What a segment of base or transparent pages takes of memory, bytes: itself, its page tables (8
+/// bytes a page), the kernel's note of each pinned page (16 bytes), and what the process is beside.
+fn with_overhead(size_bytes: u64) -> u64 {
+    const PROCESS_BYTES: u64 = 24 << 20;
+    let pages = size_bytes / base_page_bytes();
+    size_bytes
+        .saturating_add(pages.saturating_mul(8 + 16))
+        .saturating_add(PROCESS_BYTES)
 }
 
 /// The name that users and metrics see for pages.
@@ -300,7 +320,11 @@ impl Case<'_> {
                         .iter()
                         .map(|pool| page_name(pool.page_bytes)),
                 );
-                let what = format!("this kernel has no pages of {}", page_name(bytes));
+                let what = if self.machine.pools.is_empty() {
+                    "no huge-page pools can be seen in /sys/kernel/mm/hugepages".to_owned()
+                } else {
+                    format!("this kernel has no pages of {}", page_name(bytes))
+                };
                 let remedy = format!("use one of: auto, transparent, {}", names.join(", "));
                 Err(self.lack("page", what, remedy))
             }
@@ -351,12 +375,16 @@ impl Case<'_> {
         let needed = self.wish.size_bytes / page;
         let free = pool.available().saturating_sub(self.ledger.pages(page));
         let sysfs = format!("hugepages-{}kB/nr_hugepages", page / 1024);
+        let reserve = match self.wish.form {
+            Form::Process => " (or --reserve)",
+            Form::File { .. } => "",
+        };
         if free < needed {
             let total = pool.total.saturating_add(needed - free);
             return Err(self.lack(
                 "page",
                 format!("{needed} free pages of {name} are needed, {free} are there"),
-                format!("echo {total} | sudo tee /sys/kernel/mm/hugepages/{sysfs} (or siding mount --reserve), or page auto"),
+                format!("echo {total} | sudo tee /sys/kernel/mm/hugepages/{sysfs}{reserve}, or page auto"),
             ));
         }
         if let Placement::Bind(node) = self.placement {
@@ -378,14 +406,20 @@ impl Case<'_> {
             }
         }
         let claimed = self.ledger.pages(page).saturating_mul(page);
+        let limit = self.machine.hugetlb_limits.get(&page);
         self.within(
-            self.machine.hugetlb_limits.get(&page),
+            limit,
+            self.wish.size_bytes,
             claimed,
             &format!("hugepages-{name}"),
         )
     }
 
     fn has_transparent(&self) -> Result<(), Lack> {
+        if self.wish.page == Page::Auto && self.wish.size_bytes < JOINED_BYTES {
+            let what = format!("{} hold no joined page", binary(self.wish.size_bytes));
+            return Err(self.lack("size", what, "declare at least 2Mi"));
+        }
         let (off, file, word) = match self.wish.form {
             Form::Process => {
                 let off = self
@@ -420,17 +454,13 @@ impl Case<'_> {
     }
 
     fn has_memory(&self) -> Result<(), Lack> {
-        let size = self.wish.size_bytes;
+        let size = with_overhead(self.wish.size_bytes);
         if let Some(available) = self.machine.available_bytes {
             let free = available.saturating_sub(self.ledger.memory_bytes);
             if free < size {
                 return Err(self.lack(
                     "size",
-                    format!(
-                        "{} are needed, {} bytes of memory are available",
-                        binary(size),
-                        free
-                    ),
+                    format!("{} are needed ({size} bytes with page tables and notes of pins), {free} bytes of memory are available", binary(self.wish.size_bytes)),
                     "declare less, or free memory",
                 ));
             }
@@ -445,41 +475,44 @@ impl Case<'_> {
             return Err(self.lack(
                 "numa",
                 format!(
-                    "{} are needed on node {node}, {there} bytes are available there",
-                    binary(size)
+                    "{size} bytes are needed on node {node}, {there} bytes are available there"
                 ),
                 "declare less, or numa local",
             ));
         }
         self.within(
             self.machine.memory_limit.as_ref(),
+            size,
             self.ledger.memory_bytes,
             "memory",
         )
     }
 
-    /// Whether a cgroup limit leaves room.
-    fn within(&self, limit: Option<&Limit>, claimed: u64, resource: &str) -> Result<(), Lack> {
+    /// Whether a cgroup limit leaves room for so many bytes.
+    fn within(
+        &self,
+        limit: Option<&Limit>,
+        needed: u64,
+        claimed: u64,
+        resource: &str,
+    ) -> Result<(), Lack> {
         let Some(limit) = limit else { return Ok(()) };
         let room = limit
             .limit_bytes
             .saturating_sub(limit.usage_bytes)
             .saturating_sub(claimed);
-        if room >= self.wish.size_bytes {
+        if room >= needed {
             return Ok(());
         }
-        let wanted = limit
-            .limit_bytes
-            .saturating_add(self.wish.size_bytes - room);
+        let wanted = limit.limit_bytes.saturating_add(needed - room);
         Err(self.lack(
             "size",
             format!(
-                "{} are needed, the cgroup limit leaves {room} bytes of {resource}",
-                binary(self.wish.size_bytes)
+                "{needed} bytes are needed, the cgroup limit leaves {room} bytes of {resource}"
             ),
             format!(
                 "raise the container's resources.limits.{resource} to {} (or {})",
-                binary(wanted),
+                format_bytes(wanted),
                 limit.file.display()
             ),
         ))
@@ -487,51 +520,73 @@ impl Case<'_> {
 
     /// The directory for a file of these pages, `None` where it is no file.
     fn directory(&self, pages: Pages) -> Result<Option<PathBuf>, Lack> {
-        let Form::File { explicit, storage } = &self.wish.form else {
+        let Form::File {
+            explicit,
+            storage,
+            huge,
+            hint,
+        } = &self.wish.form
+        else {
             return Ok(None);
         };
         let wanted = match pages {
             Pages::Huge(page_bytes) => Filesystem::Hugetlbfs { page_bytes },
             Pages::Base | Pages::Transparent => Filesystem::Tmpfs,
         };
-        if let Some(directory) = explicit {
-            return self.suits(directory, wanted, pages, "directory").map(Some);
-        }
-        let Pages::Huge(page_bytes) = pages else {
-            return self
-                .suits(storage, wanted, pages, "storage.directory")
-                .map(Some);
+        let directory = match (explicit, pages) {
+            (Some(directory), _) => {
+                self.suits(directory, wanted, pages, "directory", hint.as_deref())?
+            }
+            (None, Pages::Huge(page_bytes)) => huge
+                .iter()
+                .find(|directory| directory.filesystem == wanted)
+                .ok_or_else(|| self.no_hugetlbfs(page_bytes))?,
+            (None, _) => {
+                self.suits(storage, wanted, pages, "storage.directory", hint.as_deref())?
+            }
         };
-        if storage.filesystem == wanted {
-            return Ok(Some(storage.path.clone()));
-        }
-        let mount = self
-            .machine
-            .mounts
-            .iter()
-            .find(|mount| mount.page_bytes == page_bytes && !mount.read_only);
-        mount.map(|mount| Some(mount.path.clone())).ok_or_else(|| {
-            self.lack(
-                "page",
-                format!("no hugetlbfs with pages of {} is mounted", page_name(page_bytes)),
-                format!(
-                    "sudo mount -t hugetlbfs -o pagesize={} none DIR (in a pod: an emptyDir of medium HugePages-{})",
-                    page_bytes,
-                    page_name(page_bytes)
-                ),
-            )
-        })
+        self.has_room(directory)?;
+        Ok(Some(directory.path.clone()))
     }
 
-    fn suits(
+    fn no_hugetlbfs(&self, page_bytes: u64) -> Lack {
+        let name = page_name(page_bytes);
+        self.lack(
+            "page",
+            format!("no hugetlbfs with pages of {name} is mounted that this user may write"),
+            format!(
+                "sudo mkdir -p /dev/hugepages-{name} && sudo mount -t hugetlbfs -o pagesize={page_bytes},uid=$(id -u) \
+                 none /dev/hugepages-{name} (in a pod: an emptyDir of medium HugePages-{name})"
+            ),
+        )
+    }
+
+    /// Whether the file system's own limit leaves room.
+    fn has_room(&self, directory: &Directory) -> Result<(), Lack> {
+        match directory.free_bytes {
+            Some(free) if free < self.wish.size_bytes => Err(self.lack(
+                "size",
+                format!(
+                    "{} are needed, the file system of {} has {free} bytes left",
+                    binary(self.wish.size_bytes),
+                    show(&directory.path)
+                ),
+                "declare less, or mount it with a larger size= (in a pod: the emptyDir's sizeLimit)",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn suits<'d>(
         &self,
-        directory: &Directory,
+        directory: &'d Directory,
         wanted: Filesystem,
         pages: Pages,
         field: &str,
-    ) -> Result<PathBuf, Lack> {
+        hint: Option<&Path>,
+    ) -> Result<&'d Directory, Lack> {
         if directory.filesystem == wanted {
-            return Ok(directory.path.clone());
+            return Ok(directory);
         }
         let (kind, remedy) = match wanted {
             Filesystem::Hugetlbfs { page_bytes } => (
@@ -540,7 +595,10 @@ impl Case<'_> {
             ),
             _ => (
                 "tmpfs".to_owned(),
-                "a directory in /dev/shm or /run, or mount a tmpfs".to_owned(),
+                match hint {
+                    Some(hint) => format!("use a directory in {}, or mount a tmpfs", show(hint)),
+                    None => "mount a tmpfs: sudo mount -t tmpfs none DIR".to_owned(),
+                },
             ),
         };
         let what = format!(
@@ -575,7 +633,7 @@ mod tests {
 
     use siding_topology::cgroup::Version;
     use siding_topology::cores::{CoreRule, OwnCores};
-    use siding_topology::hugepages::{HugetlbMount, NodePool, Pool};
+    use siding_topology::hugepages::{NodePool, Pool};
     use siding_topology::numa::NumaNode;
 
     use super::*;
@@ -614,11 +672,8 @@ mod tests {
             memory_limit: None,
             pools: vec![pool(2 * MIB, 512, [128, 384]), pool(GIB, 2, [2, 0])],
             hugetlb_limits: BTreeMap::new(),
-            mounts: vec![HugetlbMount {
-                path: "/dev/hugepages".into(),
-                page_bytes: 2 * MIB,
-                read_only: false,
-            }],
+            mounts: Vec::new(),
+            files: None,
             transparent: Some(TransparentMode::Madvise),
             shmem_transparent: Some(ShmemMode::Never),
             nodes: vec![node(0, "0-3"), node(1, "4-7")],
@@ -642,13 +697,25 @@ mod tests {
         }
     }
 
+    fn directory(path: &str, filesystem: Filesystem) -> Directory {
+        Directory {
+            path: path.into(),
+            filesystem,
+            free_bytes: None,
+        }
+    }
+
     fn in_files(filesystem: Filesystem) -> Form {
         Form::File {
             explicit: None,
-            storage: Directory {
-                path: "/run/siding".into(),
-                filesystem,
-            },
+            storage: directory("/run/siding", filesystem),
+            huge: vec![directory(
+                "/dev/hugepages",
+                Filesystem::Hugetlbfs {
+                    page_bytes: 2 * MIB,
+                },
+            )],
+            hint: Some("/dev/shm".into()),
         }
     }
 
@@ -673,8 +740,8 @@ mod tests {
             ),
             (
                 12 << 10,
-                Pages::Transparent,
-                "2Mi: 12Ki is not a multiple of 2Mi",
+                Pages::Base,
+                "transparent: 12Ki hold no joined page",
             ),
         ];
         for (size, pages, why) in cases {
@@ -709,8 +776,8 @@ mod tests {
         assert_eq!(
             lack.to_string(),
             "segments[kv].page: 213 free pages of 2Mi are needed, 212 are there; to mend it: \
-             echo 513 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (or siding \
-             mount --reserve), or page auto"
+             echo 513 | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages (or \
+             --reserve), or page auto"
         );
         choose(
             &wish(424 * MIB, two_mib, Numa::Local),
@@ -721,11 +788,13 @@ mod tests {
         let base = Page::Size(4096);
         choose(&wish(40 * GIB, base, Numa::Local), &machine(), &mut ledger).unwrap();
         let lack = choose(&wish(40 * GIB, base, Numa::Local), &machine(), &mut ledger).unwrap_err();
+        let each = with_overhead(40 * GIB);
+        assert_eq!(each, 40 * GIB + 10 * MIB * 24 + 24 * MIB);
         assert_eq!(
             lack.what,
             format!(
-                "40Gi are needed, {} bytes of memory are available",
-                24 * GIB
+                "40Gi are needed ({each} bytes with page tables and notes of pins), {} bytes of memory are available",
+                64 * GIB - each
             )
         );
     }
@@ -817,13 +886,16 @@ mod tests {
         };
         assert_eq!(
             ask(64 * MIB, Page::Size(2 * MIB)).unwrap_err().to_string(),
-            "segments[kv].size: 64Mi are needed, the cgroup limit leaves 50331648 bytes of hugepages-2Mi; to \
+            "segments[kv].size: 67108864 bytes are needed, the cgroup limit leaves 50331648 bytes of hugepages-2Mi; to \
              mend it: raise the container's resources.limits.hugepages-2Mi to 80Mi (or /cg/limit)"
         );
         assert!(ask(48 * MIB, Page::Size(2 * MIB)).is_ok());
         assert_eq!(
             ask(8 * GIB, Page::Size(4096)).unwrap_err().remedy,
-            "raise the container's resources.limits.memory to 9Gi (or /cg/limit)"
+            format!(
+                "raise the container's resources.limits.memory to {} (or /cg/limit)",
+                format_bytes(GIB + with_overhead(8 * GIB))
+            )
         );
     }
 
@@ -869,6 +941,30 @@ mod tests {
     }
 
     #[test]
+    fn a_file_system_with_a_limit_of_its_own_is_asked() {
+        let mut form = in_files(Filesystem::Tmpfs);
+        if let Form::File { storage, huge, .. } = &mut form {
+            storage.free_bytes = Some(16 * MIB);
+            huge[0].free_bytes = Some(16 * MIB);
+        }
+        for (page, place) in [(4096, "/run/siding"), (2 * MIB, "/dev/hugepages")] {
+            let ask = |size| {
+                let wish = Wish {
+                    form: form.clone(),
+                    ..wish(size, Page::Size(page), Numa::Local)
+                };
+                choose(&wish, &machine(), &mut Ledger::default())
+            };
+            assert!(ask(16 * MIB).is_ok());
+            let lack = ask(18 * MIB).unwrap_err();
+            assert_eq!(
+                lack.what,
+                format!("18Mi are needed, the file system of {place} has 16777216 bytes left")
+            );
+        }
+    }
+
+    #[test]
     fn files_lie_where_their_pages_are() {
         let ask = |size, page, form| {
             let wish = Wish {
@@ -888,26 +984,36 @@ mod tests {
             (Pages::Base, Some("/run/siding".into()))
         );
         let lack = ask(GIB, Page::Size(GIB), in_files(Filesystem::Tmpfs)).unwrap_err();
-        assert_eq!(lack.what, "no hugetlbfs with pages of 1Gi is mounted");
+        assert_eq!(
+            lack.what,
+            "no hugetlbfs with pages of 1Gi is mounted that this user may write"
+        );
         assert!(
             lack.remedy
-                .starts_with("sudo mount -t hugetlbfs -o pagesize=1073741824 none DIR")
+                .contains("-o pagesize=1073741824,uid=$(id -u) none /dev/hugepages-1Gi")
         );
         let lack = ask(12 << 10, Page::Size(4096), in_files(Filesystem::Other)).unwrap_err();
         assert_eq!(lack.field, "storage.directory");
+        assert_eq!(lack.remedy, "use a directory in /dev/shm, or mount a tmpfs");
         assert_eq!(
             lack.what,
             "segments of 4Ki pages need tmpfs, and /run/siding is not on one"
         );
+        let Form::File {
+            storage,
+            huge,
+            hint,
+            ..
+        } = in_files(Filesystem::Tmpfs)
+        else {
+            return;
+        };
+        let explicit = Some(directory("/data", Filesystem::Other));
         let explicit = Form::File {
-            explicit: Some(Directory {
-                path: "/data".into(),
-                filesystem: Filesystem::Other,
-            }),
-            storage: Directory {
-                path: "/run/siding".into(),
-                filesystem: Filesystem::Tmpfs,
-            },
+            explicit,
+            storage,
+            huge,
+            hint,
         };
         let lack = ask(2 * MIB, Page::Size(2 * MIB), explicit).unwrap_err();
         assert_eq!(lack.field, "segments[kv].directory");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rustix::process::{Resource, getrlimit};
 use siding_topology::Root;
 use siding_topology::cgroup::{self, Limit};
 use siding_topology::cores::{self, OwnCores};
@@ -23,6 +24,8 @@ pub struct Machine {
     pub hugetlb_limits: BTreeMap<u64, Limit>,
     /// hugetlbfs mounts.
     pub mounts: Vec<HugetlbMount>,
+    /// File descriptors that this process may have; `None` where nothing limits it.
+    pub files: Option<u64>,
     /// Transparent huge pages for private memory.
     pub transparent: Option<TransparentMode>,
     /// Transparent huge pages for tmpfs.
@@ -55,11 +58,34 @@ impl Machine {
             pools,
             hugetlb_limits,
             mounts: hugepages::mounts(root),
+            files: getrlimit(Resource::Nofile).current,
             transparent: memory::transparent(root),
             shmem_transparent: memory::shmem_transparent(root),
             nodes: numa::nodes(root).0,
             cores: cores::own_cores(root),
             memlock: limits::memlock(root).ok(),
+        }
+    }
+
+    /// Counts pages (or memory, for base pages) as free that are about to be.
+    pub fn credit(&mut self, page_bytes: u64, bytes: u64) {
+        if let Some(pool) = self
+            .pools
+            .iter_mut()
+            .find(|pool| pool.page_bytes == page_bytes)
+        {
+            pool.free = pool.free.saturating_add(bytes / page_bytes);
+            for node in &mut pool.nodes {
+                node.free = node.free.saturating_add(bytes / page_bytes);
+            }
+            if let Some(limit) = self.hugetlb_limits.get_mut(&page_bytes) {
+                limit.usage_bytes = limit.usage_bytes.saturating_sub(bytes);
+            }
+            return;
+        }
+        self.available_bytes = self.available_bytes.map(|free| free.saturating_add(bytes));
+        if let Some(limit) = &mut self.memory_limit {
+            limit.usage_bytes = limit.usage_bytes.saturating_sub(bytes);
         }
     }
 

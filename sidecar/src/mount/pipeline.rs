@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use siding_fabric::pool::{self, Concurrency};
 use siding_fabric::{
-    MapError, MapRequest, Mapping, MemoryRegion, Pages, RegisterError, Shortage, Source,
+    MapError, MapRequest, Mapping, MemoryRegion, RegisterError, Shortage, Source,
     TouchError, TouchPlan, touch,
 };
 use siding_topology::{Root, limits};
@@ -35,7 +35,7 @@ pub enum MountError {
     Map {
         /// The segment.
         segment: String,
-        /// Its page size where it is a huge page, bytes.
+        /// Its page size where huge pages are lacking, bytes.
         page_bytes: Option<u64>,
         /// Why.
         source: MapError,
@@ -135,13 +135,16 @@ pub fn mount(
     }
     registering::register_all(&plan, &mut mounted.segments, board, cancel)?;
     for (index, (segment, planned)) in mounted.segments.iter_mut().zip(&plan.segments).enumerate() {
-        if let Some(file) = &mut segment.file {
+        if let (Some(file), Some(store)) = (&mut segment.file, store) {
             file.complete().map_err(|source| MountError::File {
                 segment: planned.name.clone(),
                 source,
             })?;
+            store.completed(file);
         }
         observe_nodes(index, segment, board);
+        // What was not touched beforehand was touched by registering it.
+        board.all_touched(index);
         board.segment(index, |status| status.state = SegmentState::Ready);
     }
     board.update(|status| {
@@ -176,6 +179,13 @@ fn announce(plan: &MountPlan, board: &Board) {
             status.page_reason = Some(segment.page_reason.clone());
             status.touch_reason = Some(segment.strategy.reason.to_owned());
         });
+        tracing::info!(
+            segment = segment.name,
+            bytes = segment.size_bytes,
+            pages = pages_name(segment.pages),
+            "mounting on pages of this size: {}",
+            segment.page_reason
+        );
     }
 }
 
@@ -197,8 +207,8 @@ fn map(
     };
     let mapping = Mapping::new(request).map_err(|source| MountError::Map {
         segment: plan.name.clone(),
-        page_bytes: match plan.pages {
-            Pages::Huge(bytes) => Some(bytes),
+        page_bytes: match source {
+            MapError::NotEnoughPages { page_bytes, .. } => Some(page_bytes),
             _ => None,
         },
         source,
@@ -214,7 +224,7 @@ fn map(
         }
     });
     if kept {
-        board.touched(index, plan.size_bytes);
+        board.all_touched(index);
     }
     Ok(MountedSegment {
         name: plan.name.clone(),
@@ -236,9 +246,18 @@ fn open(
         (Backing::Process, _) | (Backing::NewFile { .. } | Backing::Kept(_), None) => {
             return Ok((Source::Process, None));
         }
-        (Backing::NewFile { directory }, Some(store)) => store
-            .create(&plan.name, plan.size_bytes, plan.pages, directory)
-            .map_err(failed)?,
+        (
+            Backing::NewFile {
+                directory,
+                replaced,
+            },
+            Some(store),
+        ) => {
+            let (name, size_bytes) = (&plan.name, plan.size_bytes);
+            store
+                .create(name, size_bytes, plan.pages, directory, replaced.as_ref())
+                .map_err(failed)?
+        }
         (Backing::Kept(kept), Some(store)) => store.reopen(kept).map_err(failed)?,
     };
     let (file, segment): (File, SegmentFile) = made;

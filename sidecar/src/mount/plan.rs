@@ -11,7 +11,7 @@ use super::strategy::{self, MOST_USEFUL_THREADS, Situation, Strategy};
 use crate::config::{Cap, TouchThreads};
 use crate::registration::backend::Choice;
 use crate::registration::items::ItemOrder;
-use crate::store::KeptFile;
+use crate::store::{KeptFile, Unfit};
 
 /// What is behind a segment.
 #[derive(Debug)]
@@ -22,6 +22,8 @@ pub enum Backing {
     NewFile {
         /// The directory.
         directory: PathBuf,
+        /// What was there before and did not pass; it is gone by now.
+        replaced: Option<Unfit>,
     },
     /// A file that an earlier process left, checked.
     Kept(KeptFile),

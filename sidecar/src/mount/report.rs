@@ -15,19 +15,10 @@ const GIB: f64 = (1_u64 << 30) as f64;
 pub fn table(status: &Status) -> String {
     let mut table = Table::new();
     table
-        .load_style(presets::UTF8_FULL_CONDENSED)
+        .load_style(presets::UTF8_HORIZONTAL_ONLY)
         .set_content_arrangement(ContentArrangement::Disabled);
     table.set_header([
-        "SEGMENT",
-        "BYTES",
-        "PAGE",
-        "MAP s",
-        "TOUCH s",
-        "REGISTER s",
-        "GiB/s",
-        "REGISTERED",
-        "RINGS",
-        "CAP",
+        "SEGMENT", "BYTES", "PAGE", "MAP s", "TOUCH s", "REG s", "GiB/s", "REG", "RINGS", "CAP",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
@@ -59,7 +50,7 @@ fn row(segment: &SegmentStatus, registration: Option<&RegistrationStatus>) -> [S
         rate(segment).map_or_else(|| "-".to_owned(), |rate| format!("{rate:.1}")),
         binary(segment.registered_bytes),
         rings.map_or_else(|| "-".to_owned(), |_| segment.regions.to_string()),
-        registration.map_or_else(|| "-".to_owned(), cap),
+        registration.map_or_else(|| "-".to_owned(), short_cap),
     ]
 }
 
@@ -67,6 +58,13 @@ fn cap(registration: &RegistrationStatus) -> String {
     registration
         .cap
         .map_or_else(|| "unbounded".to_owned(), |cap| cap.to_string())
+}
+
+/// The cap in a table that shall fit 80 columns.
+fn short_cap(registration: &RegistrationStatus) -> String {
+    registration
+        .cap
+        .map_or_else(|| "∞".to_owned(), |cap| cap.to_string())
 }
 
 /// GiB per second over all phases; unknown where nothing took time.
@@ -134,6 +132,9 @@ pub struct Report<'a> {
     pub reserved_pages: std::collections::BTreeMap<u64, u64>,
     /// What could not be had on the way.
     pub notes: &'a [String],
+    /// Where it is served, with --serve.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub http: Option<String>,
 }
 
 #[cfg(test)]
@@ -173,11 +174,8 @@ mod tests {
         };
         let text = table(&status);
         let row = text.lines().find(|line| line.contains("kv")).unwrap();
-        let cells: Vec<&str> = row
-            .split(['│', '┆'])
-            .map(str::trim)
-            .filter(|c| !c.is_empty())
-            .collect();
+        let cells: Vec<&str> = row.split_whitespace().collect();
+        assert!(row.trim_end().chars().count() <= 80, "{row}");
         assert_eq!(
             cells,
             [
@@ -190,7 +188,7 @@ mod tests {
                 "19.3",
                 "8Mi",
                 "1",
-                "unbounded"
+                "∞"
             ]
         );
         for line in [

@@ -4,6 +4,9 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use siding_fabric::base_page_bytes;
@@ -14,20 +17,33 @@ use super::choose::Lack;
 use super::machine::Machine;
 use crate::config::{Numa, Page, Segment};
 
+/// How often a lock that somebody else holds is asked for again.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Pages that were added to one pool. Given back on drop.
 #[derive(Debug)]
 pub struct Reservation {
     pool: PathBuf,
     page_bytes: u64,
+    /// Pages that can be had now and could not before.
+    granted: u64,
+    /// By how many the count of pages that stay was raised.
     added: u64,
+}
+
+/// Keeps other sidings from reserving until what this one reserved is mapped: pages that are free
+/// only until then would count as theirs.
+#[derive(Debug)]
+pub struct Turn {
+    _lock: File,
 }
 
 /// How a reservation ended that got less than it asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum ReserveError {
     /// The pool can't be written.
-    #[error("{} cannot be written ({source}); run as root", pool.display())]
-    NotPermitted {
+    #[error("{} cannot be written ({source})", pool.display())]
+    NotWritable {
         /// The pool's file.
         pool: PathBuf,
         /// The kernel's answer.
@@ -45,6 +61,23 @@ pub enum ReserveError {
     },
 }
 
+impl Turn {
+    /// Waits for it; `None` where there are no pools, or once `cancel` is told.
+    #[must_use]
+    pub fn wait(root: &Root, cancel: &AtomicBool) -> Option<Self> {
+        let lock = File::open(root.path("sys/kernel/mm/hugepages")).ok()?;
+        loop {
+            match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Some(Self { _lock: lock }),
+                Err(rustix::io::Errno::WOULDBLOCK) if !cancel.load(Ordering::Relaxed) => {
+                    thread::sleep(PAUSE);
+                }
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
 impl Reservation {
     /// Adds `pages` to the pool of this page size, on one node where it is given.
     ///
@@ -57,19 +90,25 @@ impl Reservation {
         pages: u64,
     ) -> Result<Self, ReserveError> {
         let pool = pool_path(root, page_bytes, node);
-        let failed = |source| ReserveError::NotPermitted {
+        let failed = |source| ReserveError::NotWritable {
             pool: pool.clone(),
             source,
         };
         let lock = locked(&pool).map_err(failed)?;
-        let before = read(&pool).map_err(failed)?;
-        fs::write(&pool, before.saturating_add(pages).to_string()).map_err(failed)?;
-        let granted = read(&pool).map_err(failed)?.saturating_sub(before);
+        let (total, kept) = (
+            read(&pool).map_err(failed)?,
+            persistent(&pool).map_err(failed)?,
+        );
+        // Surplus pages, all in use, become persistent before any page is added.
+        fs::write(&pool, total.saturating_add(pages).to_string()).map_err(failed)?;
+        let granted = read(&pool).map_err(failed)?.saturating_sub(total);
+        let added = persistent(&pool).map_err(failed)?.saturating_sub(kept);
         drop(lock);
         let reservation = Self {
             pool: pool.clone(),
             page_bytes,
-            added: granted,
+            granted,
+            added,
         };
         if granted < pages {
             drop(reservation);
@@ -85,7 +124,7 @@ impl Reservation {
     /// Pages added.
     #[must_use]
     pub fn pages(&self) -> u64 {
-        self.added
+        self.granted
     }
 
     /// Size of a page, bytes.
@@ -94,10 +133,11 @@ impl Reservation {
         self.page_bytes
     }
 
-    /// Takes the added pages out of the pool again and reads the count back.
+    /// Takes the added pages out of the pool again and reads the count back. Pages that somebody
+    /// else uses by now stay theirs for as long as they do (the kernel calls them surplus).
     ///
     /// # Errors
-    /// The kernel's, or a count that says that some are still in use.
+    /// The kernel's, or a count that says that some were not taken out.
     pub fn give_back(mut self) -> io::Result<()> {
         self.release()
     }
@@ -108,9 +148,9 @@ impl Reservation {
             return Ok(());
         }
         let _lock = locked(&self.pool)?;
-        let wanted = read(&self.pool)?.saturating_sub(added);
+        let wanted = persistent(&self.pool)?.saturating_sub(added);
         fs::write(&self.pool, wanted.to_string())?;
-        let left = read(&self.pool)?;
+        let left = persistent(&self.pool)?;
         if left > wanted {
             let page = page_name(self.page_bytes);
             return Err(io::Error::other(format!(
@@ -176,7 +216,7 @@ pub fn reserve_for(
                     break;
                 }
                 Err(error) if explicit => return Err(lack(segment, &error)),
-                Err(error) => notes.push(format!("{}: {error}", segment.name)),
+                Err(error) => notes.push(lack(segment, &error).to_string()),
             }
         }
     }
@@ -197,11 +237,17 @@ fn candidates(segment: &Segment, machine: &Machine) -> Vec<u64> {
 }
 
 fn lack(segment: &Segment, error: &ReserveError) -> Lack {
+    let denied = |source: &io::Error| source.kind() == io::ErrorKind::PermissionDenied;
     Lack {
         field: format!("segments[{}].page", segment.name),
         what: error.to_string(),
         remedy: match error {
-            ReserveError::NotPermitted { .. } => "run as root, or without --reserve with page auto",
+            ReserveError::NotWritable { source, .. } if denied(source) => {
+                "run as root, or without --reserve with page auto"
+            }
+            ReserveError::NotWritable { .. } => {
+                "reserve outside of this container, or leave --reserve out with page auto"
+            }
             ReserveError::Shortfall { .. } => {
                 "free memory (echo 3 | sudo tee /proc/sys/vm/drop_caches, echo 1 | sudo tee \
                  /proc/sys/vm/compact_memory), reserve at boot (hugepages=N), or declare less"
@@ -226,6 +272,13 @@ fn read(pool: &Path) -> io::Result<u64> {
         .map_err(|_| io::Error::other(format!("not a count: {}", text.trim())))
 }
 
+/// Pages of the pool that stay when nobody uses them: the count that a write sets. The count that is
+/// read has the surplus in it.
+fn persistent(pool: &Path) -> io::Result<u64> {
+    let surplus = pool.with_file_name("surplus_hugepages");
+    Ok(read(pool)?.saturating_sub(read(&surplus)?))
+}
+
 /// Keeps other sidings from changing the pool between our reading and writing it.
 fn locked(pool: &Path) -> io::Result<File> {
     let file = File::open(pool)?;
@@ -241,6 +294,7 @@ mod tests {
         let path = directory.join("sys/kernel/mm/hugepages/hugepages-2048kB");
         fs::create_dir_all(&path).unwrap();
         fs::write(path.join("nr_hugepages"), format!("{count}\n")).unwrap();
+        fs::write(path.join("surplus_hugepages"), "0\n").unwrap();
         Root::at(directory)
     }
 

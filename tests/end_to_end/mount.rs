@@ -26,10 +26,10 @@ fn base_pages_are_mapped_registered_pinned_and_given_back() {
     let _alone = whole_machine();
     assert!(is_root(), "pinning more than RLIMIT_MEMLOCK needs root");
     let before = Counters::read(&[]);
-    let report = mount(&["kv=96Mi,page=4Ki", "index=8Mi,page=4Ki"], &[]).json();
+    let report = mount(&["kv=24Mi,page=4Ki", "index=8Mi,page=4Ki"], &[]).json();
     let kv = segment(&report, "kv");
     assert_eq!(kv["page"], "4Ki");
-    assert_eq!(kv["registeredBytes"], 96 * MIB);
+    assert_eq!(kv["registeredBytes"], 24 * MIB);
     assert_eq!(kv["state"], "ready");
     assert_eq!(kv["content"], "fresh");
     assert!(kv["seconds"]["register"].as_f64().unwrap() > 0.0);
@@ -37,7 +37,7 @@ fn base_pages_are_mapped_registered_pinned_and_given_back() {
         kv["seconds"]["touch"].is_null(),
         "a small segment is touched by registering"
     );
-    assert_eq!(report["pinnedBytes"], 104 * MIB);
+    assert_eq!(report["pinnedBytes"], 32 * MIB);
     assert_eq!(report["registration"]["backend"], "io_uring");
     assert_eq!(report["state"], "ready");
     assert_eq!(Counters::read(&[]), before);

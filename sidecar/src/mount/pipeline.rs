@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use siding_fabric::pool::{self, Concurrency};
 use siding_fabric::{
-    MapError, MapRequest, Mapping, MemoryRegion, RegisterError, Shortage, Source,
-    TouchError, TouchPlan, touch,
+    MapError, MapRequest, Mapping, MemoryRegion, RegisterError, Shortage, Source, TouchError,
+    TouchPlan, touch,
 };
 use siding_topology::{Root, limits};
 

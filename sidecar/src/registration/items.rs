@@ -47,7 +47,7 @@ pub struct Cut {
 }
 
 /// Bytes below which a region is not split further for the sake of parallelism.
-const SMALLEST_SHARE_BYTES: u64 = 64 << 20;
+const SMALLEST_SHARE_BYTES: u64 = 16 << 20;
 
 /// Cuts every segment into regions of at most `max_region_bytes`, enough of them to keep
 /// `workers` busy, and no more in all than `budget_bytes` (`None`: no limit), in declared order.
@@ -171,7 +171,8 @@ mod tests {
         };
         assert_eq!(split(4 * GIB, 2), [1024; 4]);
         assert_eq!(split(GIB, 2), [512; 2]);
-        assert_eq!(split(64 * MIB, 2), [64]);
+        assert_eq!(split(64 * MIB, 2), [32; 2]);
+        assert_eq!(split(16 * MIB, 2), [16]);
         assert_eq!(split(GIB + 2 * MIB, 2), [514, 512]);
         assert_eq!(split(GIB, 0), [1024]);
     }
@@ -184,9 +185,9 @@ mod tests {
             extent(GIB / 2, 2 * MIB),
         ];
         let ascending = cut(&segments, GIB, 2, None, ItemOrder::Ascending);
-        assert_eq!(lengths(&ascending), [32, 64, 256, 256, 1024, 1024, 1024]);
+        assert_eq!(lengths(&ascending), [48, 48, 256, 256, 1024, 1024, 1024]);
         let declared = cut(&segments, GIB, 2, None, ItemOrder::Declared);
-        assert_eq!(lengths(&declared), [1024, 1024, 1024, 64, 32, 256, 256]);
+        assert_eq!(lengths(&declared), [1024, 1024, 1024, 48, 48, 256, 256]);
     }
 
     #[test]

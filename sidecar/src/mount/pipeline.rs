@@ -16,7 +16,7 @@ use siding_topology::{Root, limits};
 use super::choose::pages_name;
 use super::plan::{Backing, MountPlan, SegmentPlan};
 use super::registering;
-use super::strategy::{CHUNK_BYTES, Touching};
+use super::strategy::{Touching, chunk_bytes};
 use crate::board::{Board, Content, Phase, RegistrationStatus, SegmentState, State};
 use crate::registration::backend::PIN_REMEDY;
 use crate::store::{self, SegmentFile, StoreError};
@@ -282,7 +282,7 @@ fn touch_segment(
     let how = TouchPlan {
         threads,
         cpus: plan.cpus.clone(),
-        chunk_bytes: CHUNK_BYTES,
+        chunk_bytes: chunk_bytes(plan.size_bytes, threads),
         method: None,
     };
     touch(&segment.mapping, &how, cancel, &|bytes| {

@@ -50,8 +50,19 @@ pub struct Strategy {
 /// Below this a touch ahead of registration gains nothing: bytes. (Published are equal times at 4 GB
 /// on eight NICs; with `io_uring` touching first is ahead from some tens of MiB on.)
 pub const SMALL_BYTES: u64 = 32 << 20;
-/// Bytes per populate call: a longer one stalls every `mmap` of the process.
-pub const CHUNK_BYTES: u64 = 64 << 20;
+/// Bytes that a thread touches in one go: a longer populate call stalls every `mmap` of the process.
+const LONGEST_CHUNK_BYTES: u64 = 64 << 20;
+/// Whole joined pages, and long enough to be worth a call.
+const SHORTEST_CHUNK_BYTES: u64 = 4 << 20;
+
+/// Bytes that a thread takes at a time, so that each of `threads` gets several shares.
+#[must_use]
+pub fn chunk_bytes(size_bytes: u64, threads: usize) -> u64 {
+    let share = size_bytes / (threads.max(1) as u64 * 4);
+    share
+        .next_multiple_of(SHORTEST_CHUNK_BYTES)
+        .clamp(SHORTEST_CHUNK_BYTES, LONGEST_CHUNK_BYTES)
+}
 /// More threads than this saturate no more memory bandwidth (measured on two sockets).
 pub const MOST_USEFUL_THREADS: usize = 16;
 
@@ -172,6 +183,21 @@ mod tests {
             );
             assert!(!chosen.reason.is_empty());
         }
+    }
+
+    #[test]
+    fn chunks_leave_every_thread_several_shares() {
+        let mib = |size: u64, threads| chunk_bytes(size << 20, threads) >> 20;
+        assert_eq!(
+            [
+                mib(64, 2),
+                mib(64, 16),
+                mib(4096, 2),
+                mib(160 << 10, 16),
+                mib(1, 0)
+            ],
+            [8, 4, 64, 64, 4]
+        );
     }
 
     /// What was published (Mooncake, 8 mlx5 NICs, 4 KiB pages), milliseconds.

@@ -2,6 +2,7 @@
 
 pub mod mooncake;
 pub mod mount;
+pub mod registration;
 
 /// The smallest of several seconds.
 #[must_use]

@@ -9,6 +9,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
@@ -54,9 +55,18 @@ pub struct RankAnswer {
 /// What failed, in words.
 pub fn rank(input: impl BufRead, mut output: impl Write) -> Result<(), String> {
     let mut lines = input.lines();
-    let mut line = || lines.next().and_then(Result::ok).ok_or("the bench went away");
+    let mut line = || {
+        lines
+            .next()
+            .and_then(Result::ok)
+            .ok_or("the bench went away")
+    };
     let job: RankJob = serde_json::from_str(&line()?).map_err(|error| format!("job: {error}"))?;
-    let mappings = job.buffers.iter().map(|bytes| map(*bytes, &job)).collect::<Result<Vec<_>, _>>()?;
+    let mappings = job
+        .buffers
+        .iter()
+        .map(|bytes| map(*bytes, &job))
+        .collect::<Result<Vec<_>, _>>()?;
     let domain = UringDomain::open().map_err(|error| error.to_string())?;
     let concurrency = job.cap.map_or(Concurrency::Unbounded, Concurrency::AtMost);
     let mut say = |text: String| writeln!(output, "{text}").and_then(|()| output.flush());
@@ -69,7 +79,8 @@ pub fn rank(input: impl BufRead, mut output: impl Write) -> Result<(), String> {
     });
     let seconds = started.elapsed().as_secs_f64();
     let failed = regions.iter().filter(|region| region.is_err()).count();
-    let answer = serde_json::to_string(&RankAnswer { seconds, failed }).map_err(|e| e.to_string())?;
+    let answer =
+        serde_json::to_string(&RankAnswer { seconds, failed }).map_err(|e| e.to_string())?;
     say(answer).map_err(|error| error.to_string())
 }
 
@@ -79,11 +90,20 @@ fn map(bytes: u64, job: &RankJob) -> Result<Arc<Mapping>, String> {
         page => Pages::Huge(page),
     };
     let len_bytes = bytes.div_ceil(job.page_bytes) * job.page_bytes;
-    let request =
-        MapRequest { len_bytes, pages, placement: Placement::Any, source: Source::Process };
+    let request = MapRequest {
+        len_bytes,
+        pages,
+        placement: Placement::Any,
+        source: Source::Process,
+    };
     let mapping = Mapping::new(request).map_err(|error| error.to_string())?;
     if job.touched {
-        let plan = TouchPlan { threads: 1, cpus: None, chunk_bytes: 64 << 20, method: None };
+        let plan = TouchPlan {
+            threads: 1,
+            cpus: None,
+            chunk_bytes: 64 << 20,
+            method: None,
+        };
         touch(&mapping, &plan, &false.into(), &|_| {}).map_err(|error| error.to_string())?;
     }
     Ok(Arc::new(mapping))
@@ -96,20 +116,36 @@ fn map(bytes: u64, job: &RankJob) -> Result<Arc<Mapping>, String> {
 pub fn parse_buffers(text: &str) -> Result<Vec<u64>, String> {
     let mut buffers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
-        let words: Vec<&str> =
-            line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let words: Vec<&str> = line
+            .split('#')
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let (size, count) = match words[..] {
             [] => continue,
             [size] => (size, "1"),
             [size, count] => (size, count),
-            _ => return Err(format!("line {number}: write SIZE or SIZE COUNT, e.g. '391M 48'")),
+            _ => {
+                return Err(format!(
+                    "line {number}: write SIZE or SIZE COUNT, e.g. '391M 48'"
+                ));
+            }
         };
         let bytes = parse_bytes(size).map_err(|error| format!("line {number}: {error}"))?;
-        let count: usize = count.parse().ok().filter(|count| (1..=100_000).contains(count)).ok_or_else(
-            || format!("line {number}: '{count}' is no count; write a whole number from 1 to 100000"),
-        )?;
+        let count: usize = count
+            .parse()
+            .ok()
+            .filter(|count| (1..=100_000).contains(count))
+            .ok_or_else(|| {
+                format!(
+                    "line {number}: '{count}' is no count; write a whole number from 1 to 100000"
+                )
+            })?;
         if bytes == 0 {
-            return Err(format!("line {number}: a buffer of 0 bytes; write at least 1"));
+            return Err(format!(
+                "line {number}: a buffer of 0 bytes; write at least 1"
+            ));
         }
         buffers.extend(std::iter::repeat_n(bytes, count));
     }
@@ -158,7 +194,10 @@ impl Sweep {
     /// The best cap's seconds over the planner's: 1 is the best.
     #[must_use]
     pub fn planner_vs_best(&self) -> Option<f64> {
-        let planned = self.caps.iter().find(|swept| swept.cap == Some(self.planned))?;
+        let planned = self
+            .caps
+            .iter()
+            .find(|swept| swept.cap == Some(self.planned))?;
         Some(self.extremes()?.0 / planned.best()?)
     }
 
@@ -171,8 +210,14 @@ impl Sweep {
     /// The last line: the ratios.
     #[must_use]
     pub fn last_line(&self) -> String {
-        let show = |ratio: Option<f64>| ratio.map_or_else(|| "unavailable".to_owned(), |r| format!("{r:.3}"));
-        let contention = if self.spread().is_some_and(|spread| spread >= CONTENTION) { "shown" } else { "none" };
+        let show = |ratio: Option<f64>| {
+            ratio.map_or_else(|| "unavailable".to_owned(), |r| format!("{r:.3}"))
+        };
+        let contention = if self.spread().is_some_and(|spread| spread >= CONTENTION) {
+            "shown"
+        } else {
+            "none"
+        };
         format!(
             "siding-bench: planner_vs_best={} spread={} contention={contention}",
             show(self.planner_vs_best()),
@@ -188,8 +233,14 @@ impl Sweep {
             self.ranks, self.cores
         );
         for swept in &self.caps {
-            let cap = swept.cap.map_or_else(|| "unbounded".to_owned(), |cap| cap.to_string());
-            let planned = if swept.cap == Some(self.planned) { "  <- the planner's" } else { "" };
+            let cap = swept
+                .cap
+                .map_or_else(|| "unbounded".to_owned(), |cap| cap.to_string());
+            let planned = if swept.cap == Some(self.planned) {
+                "  <- the planner's"
+            } else {
+                ""
+            };
             if let Some(best) = swept.best() {
                 let _ = writeln!(text, "  cap {cap:>9} {best:9.4}{planned}");
             }
@@ -228,13 +279,31 @@ pub struct Question<'a> {
 ///
 /// # Errors
 /// What failed, in words.
-pub fn sweep(question: &Question<'_>, progress: impl Fn()) -> Result<Sweep, String> {
-    let mut caps: Vec<SweptCap> =
-        question.caps.iter().map(|cap| SweptCap { cap: *cap, seconds: Vec::new() }).collect();
+pub fn sweep(
+    question: &Question<'_>,
+    cancel: &AtomicBool,
+    progress: impl Fn(),
+) -> Result<Sweep, String> {
+    let mut caps: Vec<SweptCap> = question
+        .caps
+        .iter()
+        .map(|cap| SweptCap {
+            cap: *cap,
+            seconds: Vec::new(),
+        })
+        .collect();
     for _ in 0..question.rounds.get() {
         for swept in &mut caps {
-            let job = RankJob { cap: swept.cap, ..question.job.clone() };
-            swept.seconds.push(at_once(question.binary, question.ranks, &job)?);
+            if cancel.load(Ordering::Relaxed) {
+                return Err("cancelled".to_owned());
+            }
+            let job = RankJob {
+                cap: swept.cap,
+                ..question.job.clone()
+            };
+            swept
+                .seconds
+                .push(at_once(question.binary, question.ranks, &job)?);
             progress();
         }
     }
@@ -248,7 +317,9 @@ pub fn sweep(question: &Question<'_>, progress: impl Fn()) -> Result<Sweep, Stri
 
 /// Lets all ranks go at once and gives the slowest one's seconds.
 fn at_once(binary: &Path, ranks: NonZeroUsize, job: &RankJob) -> Result<f64, String> {
-    let mut all = (0..ranks.get()).map(|_| Rank::start(binary, job)).collect::<Result<Vec<_>, _>>()?;
+    let mut all = (0..ranks.get())
+        .map(|_| Rank::start(binary, job))
+        .collect::<Result<Vec<_>, _>>()?;
     for rank in &mut all {
         rank.expect("ready")?;
     }
@@ -272,7 +343,11 @@ fn at_once(binary: &Path, ranks: NonZeroUsize, job: &RankJob) -> Result<f64, Str
 }
 
 fn binary_sum(buffers: &[u64]) -> String {
-    binary(buffers.iter().fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)))
+    binary(
+        buffers
+            .iter()
+            .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)),
+    )
 }
 
 /// A rank's process. Killed on drop.
@@ -293,7 +368,11 @@ impl Rank {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err("a rank has no pipes".to_owned());
         };
-        let mut rank = Self { child, input, output: BufReader::new(output) };
+        let mut rank = Self {
+            child,
+            input,
+            output: BufReader::new(output),
+        };
         rank.tell(&serde_json::to_string(job).map_err(|error| error.to_string())?)?;
         Ok(rank)
     }
@@ -313,7 +392,11 @@ impl Rank {
 
     fn expect(&mut self, word: &str) -> Result<(), String> {
         let line = self.line()?;
-        if line.trim() == word { Ok(()) } else { Err(format!("a rank said {line:?}")) }
+        if line.trim() == word {
+            Ok(())
+        } else {
+            Err(format!("a rank said {line:?}"))
+        }
     }
 }
 
@@ -339,7 +422,10 @@ mod tests {
             planned: cap(2).unwrap(),
             caps: caps
                 .iter()
-                .map(|(n, seconds)| SweptCap { cap: cap(*n), seconds: seconds.to_vec() })
+                .map(|(n, seconds)| SweptCap {
+                    cap: cap(*n),
+                    seconds: seconds.to_vec(),
+                })
                 .collect(),
         }
     }
@@ -347,7 +433,10 @@ mod tests {
     #[test]
     fn ratios_are_of_the_minima() {
         let swept = sweep(&[(1, &[2.0, 1.6]), (2, &[0.9, 1.0]), (4, &[0.81, 0.9])]);
-        assert_eq!(swept.last_line(), "siding-bench: planner_vs_best=0.900 spread=1.975 contention=shown");
+        assert_eq!(
+            swept.last_line(),
+            "siding-bench: planner_vs_best=0.900 spread=1.975 contention=shown"
+        );
         let flat = sweep(&[(1, &[1.0]), (2, &[1.1])]);
         assert!(flat.last_line().ends_with("contention=none"));
         assert!(flat.table().contains("no contention to show"));
@@ -355,7 +444,10 @@ mod tests {
 
     #[test]
     fn buffers_are_sizes_with_counts() {
-        assert_eq!(parse_buffers("4Ki 2 # small\n\n1Mi\n"), Ok(vec![4096, 4096, 1 << 20]));
+        assert_eq!(
+            parse_buffers("4Ki 2 # small\n\n1Mi\n"),
+            Ok(vec![4096, 4096, 1 << 20])
+        );
         for (text, says) in [
             ("", "no buffer"),
             ("# x\n", "no buffer"),
@@ -387,6 +479,12 @@ mod tests {
         let answer: RankAnswer = serde_json::from_str(answer).unwrap();
         assert_eq!(answer.failed, 0);
         assert!(answer.seconds > 0.0);
-        assert_eq!(rank("{}".as_bytes(), Vec::new()).unwrap_err().split(':').next(), Some("job"));
+        assert_eq!(
+            rank("{}".as_bytes(), Vec::new())
+                .unwrap_err()
+                .split(':')
+                .next(),
+            Some("job")
+        );
     }
 }

@@ -1,13 +1,12 @@
-//! `siding bench`.
+//! `siding bench mount`.
 
-use std::io::{self, IsTerminal};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use indicatif::ProgressBar;
 use serde::Serialize;
 use siding_fabric::base_page_bytes;
@@ -15,7 +14,8 @@ use siding_topology::Root;
 use siding_topology::limits;
 use siding_topology::size::page_name;
 
-use super::{LogArgs, Output, prepare};
+use super::super::{LogArgs, Output, prepare};
+use super::bar;
 use crate::bench::mount::{Answer, Question, Ratios, Surroundings, measure};
 use crate::config::{Backend, Cap, Config, Page, Segment};
 use crate::environment::Environment;
@@ -27,28 +27,9 @@ use crate::output;
 use crate::signals::Signals;
 use crate::store::Finding;
 
-/// Arguments of `siding bench`.
+/// Arguments of `siding bench mount`.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
-    #[command(subcommand)]
-    command: BenchCommand,
-}
-
-#[derive(Debug, Subcommand)]
-enum BenchCommand {
-    /// Our mount against the kernel's limit and against Mooncake Store's own
-    #[command(after_help = "\
-Each contestant maps, touches and registers (Mooncake over TCP has nothing to register) the same
-bytes on the same pages, one after another in every round; a first round warms the memory and does
-not count. The last line has the ratios of the minima: vs_kernel (1 is the limit), vs_mooncake (how
-many times faster), register_share (registering in our best round).
-
-  siding bench mount --size 4Gi --page 2Mi --reserve --mooncake-python PATH-TO-PYTHON")]
-    Mount(MountBenchArgs),
-}
-
-#[derive(Debug, Args)]
-struct MountBenchArgs {
+pub(super) struct MountBenchArgs {
     /// Size of the segment
     #[arg(long, value_name = "SIZE", default_value = "4Gi")]
     size: String,
@@ -71,16 +52,8 @@ struct MountBenchArgs {
     log: LogArgs,
 }
 
-impl BenchArgs {
-    pub(super) fn run(self, environment: &Environment) -> Result<(), Failure> {
-        match self.command {
-            BenchCommand::Mount(args) => args.run(environment),
-        }
-    }
-}
-
 impl MountBenchArgs {
-    fn run(self, environment: &Environment) -> Result<(), Failure> {
+    pub(super) fn run(self, environment: &Environment) -> Result<(), Failure> {
         self.log.start(environment)?;
         if !matches!(self.page, Page::Size(_)) {
             return Err(Failure::input(
@@ -117,7 +90,7 @@ impl MountBenchArgs {
         let around = Here {
             root: &root,
             config,
-            bar: bar(self.rounds),
+            bar: bar(self.rounds.get() + 1),
         };
         let pages = around
             .plan()
@@ -193,14 +166,6 @@ impl Surroundings for Here<'_> {
 
     fn progress(&self, round: usize) {
         self.bar.set_position(round as u64);
-    }
-}
-
-fn bar(rounds: NonZeroUsize) -> ProgressBar {
-    if io::stderr().is_terminal() {
-        ProgressBar::new(rounds.get() as u64 + 1)
-    } else {
-        ProgressBar::hidden()
     }
 }
 

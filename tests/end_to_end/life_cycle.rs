@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 use siding_fabric::{MapRequest, Mapping, Pages, Placement, Source};
-use siding_tests::kernel::{Counters, Hugetlbfs, huge_pages};
+use siding_tests::kernel::{Counters, Hugetlbfs, huge_pages, pool_2mi};
 use siding_tests::{Said, Server, scratch, siding, whole_machine};
 use tempfile::TempDir;
 
@@ -137,15 +137,7 @@ fn huge_pages_are_kept_as_well_and_no_page_is_needed_twice() {
     let file = mount.path().join("siding-kv.segment");
     write(&file, Pages::Huge(2 * MIB), 31 * MIB, b"huge");
     server.end(Signal::KILL);
-    let pool = || {
-        Counters::read(&[])
-            .pools
-            .iter()
-            .find(|(p, _)| p.ends_with("hugepages-2048kB"))
-            .unwrap()
-            .1
-    };
-    assert_eq!(pool()[1], 0, "the file holds every page of the pool");
+    assert_eq!(pool_2mi()[1], 0, "the file holds every page of the pool");
 
     let mut server = sidecar.start();
     let status = server.ready();

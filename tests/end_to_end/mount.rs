@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 use serde_json::Value;
-use siding_tests::kernel::{Counters, huge_pages, is_root};
+use siding_tests::kernel::{Counters, huge_pages, is_root, pool_2mi};
 use siding_tests::{Said, Server, scratch, siding, siding_as_nobody, whole_machine};
 
 const MIB: u64 = 1 << 20;
@@ -292,20 +292,12 @@ fn reserving_beside_surplus_pages_gives_back_what_was_taken() {
         Server::start(command.args(["--listen", "127.0.0.1:0", "--log-level", "info"]));
     let _ = server.ready();
     drop(knob);
-    let pool = || {
-        Counters::read(&[])
-            .pools
-            .iter()
-            .find(|(p, _)| p.ends_with("hugepages-2048kB"))
-            .unwrap()
-            .1
-    };
-    assert_eq!(pool(), [64, 0, 0, 64], "all in use, all surplus");
+    assert_eq!(pool_2mi(), [64, 0, 0, 64], "all in use, all surplus");
     let report = mount(&["x=4Mi,page=2Mi"], &["--reserve"]).json();
     assert_eq!(report["reservedPages"]["2097152"], 2);
-    assert_eq!(pool(), [64, 0, 0, 64]);
+    assert_eq!(pool_2mi(), [64, 0, 0, 64]);
     assert_eq!(server.end(Signal::TERM).code(), Some(0));
-    assert_eq!(pool(), [0, 0, 0, 0]);
+    assert_eq!(pool_2mi(), [0, 0, 0, 0]);
 }
 
 #[test]

@@ -84,6 +84,16 @@ fn settled(read: impl Fn() -> i64) -> i64 {
     panic!("the counter does not stand still");
 }
 
+/// The pool of 2 MiB pages: total, free, reserved, surplus.
+#[must_use]
+pub fn pool_2mi() -> [u64; 4] {
+    let pools = Counters::read(&[]).pools;
+    let pool = pools
+        .iter()
+        .find(|(path, _)| path.ends_with("hugepages-2048kB"));
+    pool.expect("this kernel has no pages of 2 MiB").1
+}
+
 /// A number in a file.
 #[must_use]
 pub fn number(path: &Path) -> u64 {

@@ -9,3 +9,5 @@ mod http;
 mod life_cycle;
 mod limits;
 mod mount;
+mod simulate;
+mod topology;

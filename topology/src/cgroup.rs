@@ -212,7 +212,7 @@ impl Group {
         };
         let candidates = candidates(version, path, controller, &mounts);
         let mut mounted = candidates.into_iter();
-        let group = mounted.find(|group| root.path(&group.mount_point).is_dir());
+        let group = mounted.find(|group| root.is_dir(&group.mount_point));
         let reason = match &group {
             Some(group) => group.substitute.clone(),
             None => Some(format!(

@@ -12,7 +12,7 @@ use crate::fields;
 use crate::root::{Finding, Root};
 
 const STATUS: &str = "proc/self/status";
-const ONLINE: &str = "sys/devices/system/cpu/online";
+pub(crate) const ONLINE: &str = "sys/devices/system/cpu/online";
 
 /// The cores of one process, never those of its node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -131,7 +131,9 @@ fn allowed_cpus(root: &Root) -> Result<CpuSet, Finding> {
     cpu_list(list).map_err(|reason| root.finding(STATUS, reason))
 }
 
-fn cpus_in(root: &Root, file: &str) -> Result<CpuSet, Finding> {
+/// The CPUs that a file lists, at least one.
+pub(crate) fn cpus_in(root: &Root, file: impl AsRef<Path>) -> Result<CpuSet, Finding> {
+    let file = file.as_ref();
     cpu_list(&root.read(file)?).map_err(|reason| root.finding(file, reason))
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::fields;
 use crate::mountinfo::{self, MOUNTINFO, Mount};
@@ -12,7 +12,8 @@ use crate::root::{Finding, Root};
 const POOLS: &str = "sys/kernel/mm/hugepages";
 
 /// The machine's huge pages of one size. All counts are pages.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Pool {
     /// The bytes of one page.
     pub page_bytes: u64,
@@ -32,7 +33,8 @@ pub struct Pool {
 }
 
 /// One NUMA node's part of a [`Pool`]. Counts are pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodePool {
     /// The node's number.
     pub node: u32,
@@ -128,7 +130,7 @@ fn node_pools(
 fn node_pool(root: &Root, page_bytes: u64, node: u32) -> Result<Option<NodePool>, Finding> {
     let kilobytes = page_bytes / 1024;
     let folder = format!("{}/hugepages/hugepages-{kilobytes}kB", numa::folder(node));
-    if !root.path(&folder).is_dir() {
+    if !root.is_dir(&folder) {
         return Ok(None);
     }
     Ok(Some(NodePool {

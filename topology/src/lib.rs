@@ -6,20 +6,35 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+pub mod budget;
+pub mod catalogue;
 pub mod cgroup;
 pub mod cores;
 pub mod cpuset;
+pub mod distance;
+pub mod factor;
 pub mod hugepages;
 pub mod limits;
 pub mod memory;
+pub mod node;
 pub mod numa;
+pub mod pci;
+pub mod plan;
+pub mod rails;
+pub mod read;
 pub mod root;
 pub mod size;
 
+mod capture;
 mod fields;
 #[cfg(test)]
 mod fixture;
+#[cfg(test)]
+mod made;
 mod mountinfo;
+mod split;
 
 pub use cpuset::CpuSet;
+pub use pci::PciAddress;
+pub use read::{ReadOptions, read_node};
 pub use root::{Finding, Root};

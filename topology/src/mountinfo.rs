@@ -46,6 +46,23 @@ pub(crate) fn mounts(root: &Root) -> Result<Vec<Mount>, Finding> {
     root.read(MOUNTINFO).map(|text| parse(&text))
 }
 
+/// The lines of the table that this crate looks at, and those stacked upon them: the others may
+/// name a user's shares and volumes.
+pub(crate) fn for_capture(text: &str) -> String {
+    let of_interest = |mount: &Mount| {
+        let kind = mount.kind.as_str();
+        matches!(kind, "cgroup" | "cgroup2" | "hugetlbfs")
+    };
+    let lines = text.lines().filter_map(|text| Some((text, line(text)?)));
+    let lines: Vec<(&str, Mount)> = lines.collect();
+    let kept = lines.iter().filter(|(_, mount)| of_interest(mount));
+    let points: HashSet<&Path> = kept.map(|(_, mount)| mount.point.as_path()).collect();
+    let lines = lines
+        .iter()
+        .filter(|(_, mount)| points.contains(mount.point.as_path()));
+    lines.map(|(text, _)| format!("{text}\n")).collect()
+}
+
 fn parse(text: &str) -> Vec<Mount> {
     let all: Vec<Mount> = text.lines().filter_map(line).collect();
     // The root of all mounts is its own parent.
@@ -144,6 +161,18 @@ mod tests {
                     30 29 0:27 / /dev/pts/x rw - tmpfs tmpfs rw\n";
         let ids: Vec<String> = parse(text).into_iter().map(|mount| mount.id).collect();
         assert_eq!(ids, ["1", "29", "30"]);
+    }
+
+    #[test]
+    fn what_a_capture_keeps() {
+        let text = "22 1 8:1 / / rw - ext4 /dev/root rw\n\
+                    30 25 0:26 / /cg rw - cgroup2 cgroup2 rw\n\
+                    31 30 0:27 / /cg rw - tmpfs tmpfs rw\n\
+                    32 22 0:28 / /s rw - cifs //host/share rw,username=u\n\
+                    33 22 0:29 / /hp rw - hugetlbfs h rw\njunk\n";
+        let kept = for_capture(text);
+        let kept: Vec<&str> = kept.lines().map(|line| &line[..2]).collect();
+        assert_eq!(kept, ["30", "31", "33"]);
     }
 
     #[test]

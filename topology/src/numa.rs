@@ -1,6 +1,6 @@
 //! NUMA nodes: their CPUs and their memory.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cpuset::{CpuSet, CpuSetError};
 use crate::fields;
@@ -9,7 +9,8 @@ use crate::root::{Finding, Root};
 const NODES: &str = "sys/devices/system/node";
 
 /// One NUMA node of the machine.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NumaNode {
     /// The kernel's number; numbers may have gaps.
     pub id: u32,

@@ -1,19 +1,26 @@
 //! The root that everything is read below, and what to say of a file that can't be read.
 
+use std::collections::HashMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::fields;
+use crate::capture::{NOT_CAPTURED, Tree, not_captured};
+use crate::{fields, mountinfo};
 
 /// No file of `/proc` or `/sys` that is read here comes near this many bytes.
-const MAX_FILE_BYTES: u64 = 16 << 20;
+pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// As many links in a row as the kernel itself follows.
+const MAX_LINKS: usize = 40;
 
 /// Something that could not be learnt, where it was looked for, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub struct Finding {
     /// The file or folder as it was opened, that is with the root in front.
     pub path: PathBuf,
@@ -27,10 +34,22 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The folder that stands for `/`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The tree that stands for `/`: a folder, or an archive of one that was captured.
+#[derive(Clone, Debug)]
 pub struct Root {
     base: PathBuf,
+    archive: Option<Arc<Tree>>,
+    record: Option<Arc<Mutex<Tree>>>,
+    memory: Option<Arc<Mutex<Memory>>>,
+}
+
+/// What need not be looked at again.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Where links lead; `None` for what is none.
+    links: HashMap<PathBuf, Option<PathBuf>>,
+    /// Where folders really are.
+    folders: HashMap<PathBuf, PathBuf>,
 }
 
 impl Root {
@@ -43,7 +62,61 @@ impl Root {
     /// A copy of (part of) a machine's tree at `base`.
     #[must_use]
     pub fn at(base: impl Into<PathBuf>) -> Self {
-        Self { base: base.into() }
+        Self {
+            base: base.into(),
+            archive: None,
+            record: None,
+            memory: None,
+        }
+    }
+
+    /// The folder at `path`, or what the archive (plain `tar`) at `path` holds. An archive is read
+    /// into memory: nothing of it is unpacked to a disk.
+    ///
+    /// # Errors
+    /// When there is neither, or the archive can't be read.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, Finding> {
+        let base = path.into();
+        match open_tree(&base) {
+            Ok(archive) => Ok(Self {
+                base,
+                archive: archive.map(Arc::new),
+                record: None,
+                memory: None,
+            }),
+            Err(error) => Err(Finding {
+                path: base,
+                reason: reason(&error),
+            }),
+        }
+    }
+
+    /// The same root, which from now on keeps what is read of it for [`Root::capture`].
+    #[must_use]
+    pub fn recording(&self) -> Self {
+        Self {
+            record: Some(Arc::default()),
+            ..self.clone()
+        }
+    }
+
+    /// The same root for one reading, in which a link that was followed is not looked at again.
+    pub(crate) fn for_one_reading(&self) -> Self {
+        Self {
+            memory: Some(Arc::default()),
+            ..self.clone()
+        }
+    }
+
+    /// Writes what was read since [`Root::recording`], and nothing else, as an archive that
+    /// [`Root::open`] reads: files, links that were followed, and the names in folders that were
+    /// listed. Of a root that does not record, an empty one.
+    ///
+    /// # Errors
+    /// When `to` can't be written.
+    pub fn capture(&self, to: impl io::Write) -> io::Result<()> {
+        let recorded = self.record.as_deref().map(lock);
+        recorded.as_deref().unwrap_or(&Tree::default()).write(to)
     }
 
     /// Where `rel` lies; a leading `/` means this root, and `..` never leads out of it.
@@ -79,7 +152,8 @@ impl Root {
     /// # Errors
     /// When there is no such file, or it can't be read or is larger.
     pub fn read(&self, rel: impl AsRef<Path>) -> Result<String, Finding> {
-        read_text(&self.path(&rel)).map_err(|error| self.finding(rel, reason(&error)))
+        self.text(rel.as_ref())
+            .map_err(|error| self.finding(rel, reason(&error)))
     }
 
     /// As [`Root::read`], where a file that does not exist is no error but `None`.
@@ -87,7 +161,7 @@ impl Root {
     /// # Errors
     /// When the file is there and can't be read or is larger than 16 MiB.
     pub fn read_if_there(&self, rel: impl AsRef<Path>) -> Result<Option<String>, Finding> {
-        match read_text(&self.path(&rel)) {
+        match self.text(rel.as_ref()) {
             Ok(text) => Ok(Some(text)),
             Err(error) if is_absence(&error) => Ok(None),
             Err(error) => Err(self.finding(rel, reason(&error))),
@@ -109,8 +183,180 @@ impl Root {
     /// # Errors
     /// When there is no such folder or it can't be read.
     pub fn list(&self, rel: impl AsRef<Path>) -> Result<Vec<String>, Finding> {
-        names(&self.path(&rel)).map_err(|error| self.finding(rel, reason(&error)))
+        self.names(rel.as_ref())
+            .map_err(|error| self.finding(rel, reason(&error)))
     }
+
+    /// Whether there is such a folder.
+    #[must_use]
+    pub fn is_dir(&self, rel: impl AsRef<Path>) -> bool {
+        let Ok(real) = self.follow(rel.as_ref()) else {
+            return false;
+        };
+        let is_dir = match &self.archive {
+            Some(tree) => tree.is_folder(&real),
+            None => self.base.join(&real).is_dir(),
+        };
+        if is_dir {
+            self.note(|record| record.add_folder(&real));
+        }
+        is_dir
+    }
+
+    /// Where `rel` really lies, relative to the root, with every link followed as if the root were
+    /// `/`: neither a link to `/…` nor one through `..` leads out of it.
+    ///
+    /// # Errors
+    /// When there is no such file or folder, or its links run in a circle.
+    pub fn real(&self, rel: impl AsRef<Path>) -> Result<PathBuf, Finding> {
+        let real = self
+            .follow(rel.as_ref())
+            .map_err(|error| self.finding(&rel, reason(&error)))?;
+        // A recording learns what is there, though nothing may be read below it.
+        if self.record.is_some() && !self.is_dir(&real) {
+            self.note(|record| record.add_name(&real));
+        }
+        Ok(real)
+    }
+
+    fn text(&self, rel: &Path) -> io::Result<String> {
+        if self.is_plain_host() {
+            return read_text(&self.base.join(rel));
+        }
+        let real = self.follow(rel)?;
+        let text = match &self.archive {
+            Some(tree) => tree.text(&real)?.to_owned(),
+            None => read_text(&self.base.join(&real))?,
+        };
+        self.note(|record| match real.ends_with("mountinfo") {
+            true => record.add_file(&real, &mountinfo::for_capture(&text)),
+            false => record.add_file(&real, &text),
+        });
+        Ok(text)
+    }
+
+    fn names(&self, rel: &Path) -> io::Result<Vec<String>> {
+        let real = self.follow(rel)?;
+        let names = match &self.archive {
+            Some(tree) => tree.names(&real)?,
+            None => names(&self.base.join(&real))?,
+        };
+        self.note(|record| record.add_names(&real, &names));
+        Ok(names)
+    }
+
+    /// Whether the kernel follows links just as we would, and nobody wants to know them.
+    fn is_plain_host(&self) -> bool {
+        self.record.is_none() && self.archive.is_none() && self.base == Path::new("/")
+    }
+
+    fn note(&self, add: impl FnOnce(&mut Tree)) {
+        if let Some(record) = &self.record {
+            add(&mut lock(record));
+        }
+    }
+
+    fn follow(&self, rel: &Path) -> io::Result<PathBuf> {
+        match (rel.parent(), rel.file_name()) {
+            (Some(folder), Some(name)) if self.memory.is_some() => {
+                self.walk(self.follow_folder(folder)?, Path::new(name))
+            }
+            _ => self.walk(PathBuf::new(), rel),
+        }
+    }
+
+    fn follow_folder(&self, folder: &Path) -> io::Result<PathBuf> {
+        let memory = self.memory.as_deref();
+        if let Some(real) = memory.and_then(|memory| lock(memory).folders.get(folder).cloned()) {
+            return Ok(real);
+        }
+        let real = self.walk(PathBuf::new(), folder)?;
+        if let Some(memory) = memory {
+            let folder = folder.to_owned();
+            lock(memory).folders.insert(folder, real.clone());
+        }
+        Ok(real)
+    }
+
+    /// Where `rel` leads from a folder whose real path is known.
+    fn walk(&self, mut real: PathBuf, rel: &Path) -> io::Result<PathBuf> {
+        let mut ahead: Vec<OsString> = Vec::new();
+        push_parts(&mut ahead, rel);
+        let mut links = 0;
+        while let Some(part) = ahead.pop() {
+            if part == ".." {
+                real.pop();
+                continue;
+            }
+            real.push(part);
+            let Some(target) = self.link(&real)? else {
+                continue;
+            };
+            links += 1;
+            if links > MAX_LINKS {
+                return Err(io::Error::other("too many links in a row"));
+            }
+            self.note(|record| record.add_link(&real, &target));
+            real.pop();
+            if target.is_absolute() {
+                real = PathBuf::new();
+            }
+            push_parts(&mut ahead, &target);
+        }
+        Ok(real)
+    }
+
+    /// Where a link leads; `None` for what is no link.
+    fn link(&self, real: &Path) -> io::Result<Option<PathBuf>> {
+        let Some(memory) = &self.memory else {
+            return self.read_link(real);
+        };
+        if let Some(known) = lock(memory).links.get(real) {
+            return Ok(known.clone());
+        }
+        let read = self.read_link(real)?;
+        lock(memory).links.insert(real.to_owned(), read.clone());
+        Ok(read)
+    }
+
+    fn read_link(&self, real: &Path) -> io::Result<Option<PathBuf>> {
+        if let Some(tree) = &self.archive {
+            return tree.link(real);
+        }
+        match fs::read_link(self.base.join(real)) {
+            Ok(target) if target == Path::new(NOT_CAPTURED) => Err(not_captured()),
+            Ok(target) => Ok(Some(target)),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What is kept here is never left half-changed: after a panic it is as good as before.
+fn lock<T>(kept: &Mutex<T>) -> MutexGuard<'_, T> {
+    kept.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Puts the parts of a path on top of a stack, the first one uppermost.
+fn push_parts(ahead: &mut Vec<OsString>, path: &Path) {
+    for component in path.components().rev() {
+        match component {
+            Component::Normal(name) => ahead.push(name.to_owned()),
+            Component::ParentDir => ahead.push("..".into()),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+        }
+    }
+}
+
+fn open_tree(path: &Path) -> io::Result<Option<Tree>> {
+    let kind = fs::metadata(path)?;
+    if kind.is_dir() {
+        return Ok(None);
+    }
+    if !kind.is_file() {
+        return Err(io::Error::other("neither a folder nor an archive"));
+    }
+    Tree::read(BufReader::new(File::open(path)?)).map(Some)
 }
 
 fn read_text(path: &Path) -> io::Result<String> {

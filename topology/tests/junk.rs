@@ -1,11 +1,17 @@
 //! Every file that is read, filled with junk: what comes back may be a finding, never a panic.
 
-use std::fs;
+use std::os::unix::fs::symlink;
+use std::{fs, io};
 
 use proptest::prelude::*;
-use siding_topology::{Root, cgroup, cores, hugepages, limits, memory, numa};
+use siding_topology::{
+    ReadOptions, Root, cgroup, cores, hugepages, limits, memory, numa, read_node,
+};
 
-const FILES: [&str; 20] = [
+const GPU: &str = "sys/devices/pci0000:00/0000:00:1e.0";
+const NIC: &str = "sys/devices/pci0000:00/0000:00:1f.0";
+
+const FILES: [&str; 37] = [
     "proc/meminfo",
     "proc/self/status",
     "proc/self/limits",
@@ -26,21 +32,58 @@ const FILES: [&str; 20] = [
     "cg/memory.current",
     "cg/hugetlb.2MB.max",
     "cg/hugetlb.2MB.current",
+    "cg/kubepods/cpuset.cpus.effective",
+    "sys/class/dmi/id/sys_vendor",
+    "sys/class/dmi/id/product_name",
+    "sys/devices/pci0000:00/0000:00:1e.0/class",
+    "sys/devices/pci0000:00/0000:00:1e.0/vendor",
+    "sys/devices/pci0000:00/0000:00:1e.0/device",
+    "sys/devices/pci0000:00/0000:00:1e.0/numa_node",
+    "sys/devices/pci0000:00/0000:00:1f.0/class",
+    "sys/devices/pci0000:00/0000:00:1f.0/vendor",
+    "sys/devices/pci0000:00/0000:00:1f.0/device",
+    "sys/devices/pci0000:00/0000:00:1f.0/numa_node",
+    "sys/class/infiniband/a0/ports/1/state",
+    "sys/class/infiniband/a0/ports/1/link_layer",
+    "sys/class/infiniband/a0/ports/1/rate",
+    "sys/class/infiniband/b0/parent",
+    "sys/class/infiniband_verbs/uverbs0/ibdev",
+    "proc/driver/nvidia/gpus/0000:00:1e.0/information",
 ];
 
 /// Bytes of any kind, and the words that get past the first check of a parser.
 fn content() -> impl Strategy<Value = Vec<u8>> {
     let words = "(0::/[./a]{0,3}\n|9 1 0:1 / /cg rw - cgroup2 c rw\n|[0-9]{1,22}|max|-1|kB\
-                 |[ :,\\-\n]|MemAvailable:|Cpus_allowed_list:|CapEff:|Max locked memory ){0,6}";
+                 |[ :,\\-\n]|a0|0x(10de|1d0f|efa0|030200)|4: ACTIVE|GPU UUID: GPU-\
+                 |Device Minor:|Amazon EC2|MemAvailable:|Cpus_allowed_list:|CapEff:|Max locked memory ){0,6}";
     prop_oneof![
         proptest::collection::vec(any::<u8>(), 0..60),
         words.prop_map(String::into_bytes),
         Just(b"0::/a\n".to_vec()),
+        Just(b"0x10de\n".to_vec()),
+        Just(b"0x030200\n".to_vec()),
         Just(b"9 1 0:1 / /cg rw - cgroup2 c rw\n".to_vec()),
     ]
 }
 
+/// The links that lead to the files of devices.
+fn link_devices(root: &Root) -> io::Result<()> {
+    let devices = root.path("sys/bus/pci/devices");
+    fs::create_dir_all(&devices)?;
+    for device in [GPU, NIC] {
+        let (_, address) = device.rsplit_once('/').unwrap_or_default();
+        symlink(format!("/{device}"), devices.join(address))?;
+    }
+    symlink(
+        format!("/{NIC}"),
+        root.path("sys/class/infiniband/a0/device"),
+    )
+}
+
 fn read_everything(root: &Root) {
+    let node = read_node(root, &ReadOptions::default());
+    assert!(node.gpus.len() <= 2 && node.nics.len() == 2);
+    assert!(node.nics.iter().all(|nic| nic.rate_gbps != Some(0)));
     let cores = cores::own_cores(root);
     assert!(cores.cpus.is_empty() || cores.count.get() <= cores.cpus.len());
     let _ = cgroup::memory_limit_with_findings(root);
@@ -71,6 +114,7 @@ proptest! {
             path.parent().map(fs::create_dir_all).transpose()?;
             fs::write(path, content)?;
         }
+        link_devices(&root)?;
         read_everything(&root);
     }
 }

@@ -3,8 +3,11 @@
 pub mod bench;
 pub mod config;
 pub mod mount;
+pub mod plan;
 mod prepare;
 pub mod run;
+pub mod simulate;
+pub mod topology;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
@@ -43,6 +46,12 @@ enum Command {
     Run(run::RunArgs),
     /// Check a configuration file, or print the schema
     Config(config::ConfigArgs),
+    /// Print what this node has: cores, NUMA nodes, huge pages, GPUs, NICs and how near they are
+    Topology(topology::TopologyArgs),
+    /// Plan a node: the cap, the NICs and the cores of each rank, and what fits into its NICs
+    Plan(plan::PlanArgs),
+    /// Model registration on a node: show the model against what was measured, and the best cap
+    Simulate(simulate::SimulateArgs),
     /// Measure this machine against its peers
     Bench(bench::BenchArgs),
 }
@@ -84,6 +93,9 @@ impl Cli {
             Command::Mount(args) => args.run(&environment),
             Command::Run(args) => args.run(&environment),
             Command::Config(args) => args.run(),
+            Command::Topology(args) => args.run(),
+            Command::Plan(args) => args.run(),
+            Command::Simulate(args) => args.run(),
             Command::Bench(args) => args.run(&environment),
         }
     }

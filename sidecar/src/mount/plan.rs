@@ -1,5 +1,6 @@
 //! From a configuration and a machine to a plan: everything that is decided before anything is done.
 
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use siding_fabric::pool::Concurrency;
@@ -10,6 +11,7 @@ use super::machine::Machine;
 use super::strategy::{self, MOST_USEFUL_THREADS, Situation, Strategy};
 use crate::config::{Cap, TouchThreads};
 use crate::registration::backend::Choice;
+use crate::registration::cap::planned;
 use crate::registration::items::ItemOrder;
 use crate::store::{KeptFile, Unfit};
 
@@ -72,12 +74,16 @@ pub struct MountPlan {
 pub fn concurrency(cap: Cap, source: &str, machine: &Machine) -> (Concurrency, String) {
     match cap {
         Cap::Auto => {
+            // Alone: how many ranks share the node is told by a plan, not seen from here.
             let cores = machine.cores.count;
             let reason = format!(
                 "auto: this process's {cores} cores ({})",
                 machine.cores.rule
             );
-            (Concurrency::AtMost(cores), reason)
+            (
+                Concurrency::AtMost(planned(cores, NonZeroUsize::MIN)),
+                reason,
+            )
         }
         Cap::Unbounded => (Concurrency::Unbounded, format!("by {source}")),
         Cap::Limit(n) => (Concurrency::AtMost(n), format!("by {source}")),

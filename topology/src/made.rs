@@ -1,0 +1,55 @@
+//! Nodes for tests, made from a few words.
+
+use crate::node::{Gpu, Nic, Node, PciPlace};
+
+pub(crate) fn place(address: &str, root: &str, bridges: &[&str], numa: Option<u32>) -> PciPlace {
+    PciPlace {
+        address: address.parse().unwrap(),
+        root: root.to_owned(),
+        bridges: bridges.iter().map(|text| text.parse().unwrap()).collect(),
+        numa,
+    }
+}
+
+pub(crate) fn gpu(address: &str, root: &str, bridges: &[&str], numa: Option<u32>) -> Gpu {
+    Gpu {
+        place: place(address, root, bridges, numa),
+        vendor: 0x10de,
+        device: 0x2330,
+        uuid: None,
+    }
+}
+
+/// A usable EFA device of 100 Gbit/s.
+pub(crate) fn nic(
+    name: &str,
+    address: &str,
+    root: &str,
+    bridges: &[&str],
+    numa: Option<u32>,
+) -> Nic {
+    Nic {
+        name: name.to_owned(),
+        place: Some(place(address, root, bridges, numa)),
+        ids: Some((0x1d0f, 0xefa1)),
+        driver: Some("efa".to_owned()),
+        port_state: Some("ACTIVE".to_owned()),
+        link_layer: Some("Unspecified".to_owned()),
+        rate_gbps: Some(100),
+        netdev: None,
+        uverbs: Some("uverbs0".to_owned()),
+        unusable: None,
+    }
+}
+
+pub(crate) fn node(gpus: &[Gpu], nics: &[Nic]) -> Node {
+    Node {
+        instance_type: None,
+        cores: None,
+        numa: Vec::new(),
+        gpus: gpus.to_vec(),
+        nics: nics.to_vec(),
+        pools: Vec::new(),
+        findings: Vec::new(),
+    }
+}

@@ -1,0 +1,154 @@
+//! What a node has, as read: the plain data that rails and plans are computed from.
+
+use std::num::NonZeroUsize;
+
+use serde::{Deserialize, Serialize};
+
+use crate::hugepages::Pool;
+use crate::numa::NumaNode;
+use crate::pci::PciAddress;
+use crate::root::Finding;
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Node {
+    /// The cloud's name for its type, where it is known (`p5.48xlarge`).
+    pub instance_type: Option<String>,
+    /// The node's hardware threads, never the reader's own cgroup; unknown where nothing tells.
+    pub cores: Option<NodeCores>,
+    /// NUMA nodes, ascending; empty where the kernel has none.
+    #[serde(default)]
+    pub numa: Vec<NumaNode>,
+    /// GPUs by PCI address.
+    pub gpus: Vec<Gpu>,
+    /// NICs by name, numbers in names ordered as numbers.
+    pub nics: Vec<Nic>,
+    /// Huge-page pools, smallest page first.
+    #[serde(default)]
+    pub pools: Vec<Pool>,
+    /// What could not be read, is odd, or contradicts the rest.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+}
+
+/// The hardware threads that pods of the node may use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeCores {
+    /// How many.
+    pub count: NonZeroUsize,
+    /// Where the number comes from.
+    pub source: CoreSource,
+}
+
+/// Where a node's number of cores comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CoreSource {
+    /// Given: what the kubelet says pods may allocate.
+    Allocatable,
+    /// The cpuset of the kubepods cgroup.
+    KubepodsCpuset,
+    /// The CPUs that are online.
+    Online,
+}
+
+/// Where a device hangs in the PCI tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PciPlace {
+    /// The device.
+    pub address: PciAddress,
+    /// Its host bridge as the kernel names it (`pci0000:44`); where the tree shows none, `?` and
+    /// the device's own address, which no other device shares.
+    pub root: String,
+    /// The bridges from the host bridge down to the device, the device left out.
+    pub bridges: Vec<PciAddress>,
+    /// Its NUMA node; `None` where the kernel says -1 or nothing.
+    pub numa: Option<u32>,
+}
+
+impl PciPlace {
+    /// Whether the tree shows its host bridge.
+    #[must_use]
+    pub fn has_known_root(&self) -> bool {
+        !self.root.starts_with('?')
+    }
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Gpu {
+    /// Where it is.
+    pub place: PciPlace,
+    /// PCI vendor id.
+    pub vendor: u16,
+    /// PCI device id.
+    pub device: u16,
+    /// The driver's UUID, where `/proc/driver/nvidia` tells.
+    pub uuid: Option<String>,
+}
+
+/// A NIC: a device of `/sys/class/infiniband`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Nic {
+    /// Its name (`rdmap79s0`, `mlx5_0`).
+    pub name: String,
+    /// Where it is: of a soft device, where its parent network device is; unknown for one that hangs nowhere.
+    pub place: Option<PciPlace>,
+    /// PCI vendor and device id, where it is (or its parent is) a PCI device.
+    pub ids: Option<(u16, u16)>,
+    /// The driver (`efa`, `mlx5_core`, `rdma_rxe`).
+    pub driver: Option<String>,
+    /// State of its first port (`ACTIVE`, `DOWN`).
+    pub port_state: Option<String>,
+    /// Link layer of its first port (`InfiniBand`, `Ethernet`, `Unspecified`).
+    pub link_layer: Option<String>,
+    /// Rate of its first port, Gbit/s; 0 is never written for unknown.
+    pub rate_gbps: Option<u32>,
+    /// Its network device, where it has one.
+    pub netdev: Option<String>,
+    /// Its device in `/dev/infiniband` (`uverbs0`).
+    pub uverbs: Option<String>,
+    /// Why it can't be used; `None` where it can.
+    pub unusable: Option<Unusable>,
+}
+
+impl Nic {
+    /// Whether memory can be registered on it.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.unusable.is_none()
+    }
+}
+
+/// Why a NIC can't be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Unusable {
+    /// Its port is not active.
+    Down,
+    /// A virtual function's or another virtual device that pods do not get.
+    Virtual,
+    /// A software device (`rdma_rxe`, `siw`), and those were not allowed.
+    SoftRdma,
+    /// It has no uverbs device.
+    NoUverbs,
+    /// An NVLink controller that poses as an InfiniBand port.
+    NvlinkController,
+}
+
+impl Unusable {
+    /// The reason as one word, for conditions and metric labels.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Down => "Down",
+            Self::Virtual => "Virtual",
+            Self::SoftRdma => "SoftRdma",
+            Self::NoUverbs => "NoUverbs",
+            Self::NvlinkController => "NvlinkController",
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! A whole [`Node`], read.
+
+mod cores;
+mod gpus;
+mod instance;
+mod nics;
+mod pci;
+
+use std::num::NonZeroUsize;
+
+use crate::hugepages;
+use crate::node::{Gpu, Nic, Node};
+use crate::numa;
+use crate::root::{Finding, Root};
+
+/// What is known of a node that its files do not tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// The CPUs that the kubelet says pods may allocate.
+    pub allocatable_cores: Option<NonZeroUsize>,
+    /// Whether software devices (`rdma_rxe`, `siw`) count as usable.
+    pub allow_soft_rdma: bool,
+    /// The cloud's name for the node's type, as on the node's label.
+    pub instance_type: Option<String>,
+}
+
+/// Reads what a node has. What is missing is a finding, and nothing that is missing is fatal.
+#[must_use]
+pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
+    let root = &root.for_one_reading();
+    let mut findings = Vec::new();
+    let given = options.instance_type.as_deref();
+    let instance_type = instance::instance_type(root, given, &mut findings);
+    let cores = cores::node_cores(root, options.allocatable_cores, &mut findings);
+    let (numa, missing) = numa::nodes(root);
+    findings.extend(missing);
+    let gpus = gpus::gpus(root, &mut findings);
+    let nics = nics::nics(root, options.allow_soft_rdma, &mut findings);
+    let (pools, missing) = hugepages::pools(root);
+    findings.extend(missing);
+    if numa.len() > 1 {
+        findings.extend(without_numa(root, &gpus, &nics));
+    }
+    let mut node = Node {
+        instance_type,
+        cores,
+        numa,
+        gpus,
+        nics,
+        pools,
+        findings,
+    };
+    drop_repeated(&mut node.findings);
+    node
+}
+
+/// That devices are on no NUMA node where there are several.
+fn without_numa(root: &Root, gpus: &[Gpu], nics: &[Nic]) -> Option<Finding> {
+    let gpus = gpus.iter().filter(|gpu| gpu.place.numa.is_none()).count();
+    let places = nics.iter().filter_map(|nic| nic.place.as_ref());
+    let nics = places.filter(|place| place.numa.is_none()).count();
+    let reason = format!("{gpus} GPUs and {nics} NICs are on no NUMA node that the kernel tells");
+    (gpus + nics > 0).then(|| root.finding(pci::DEVICES, reason))
+}
+
+fn drop_repeated(findings: &mut Vec<Finding>) {
+    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
+    for finding in findings.drain(..) {
+        if !kept.contains(&finding) {
+            kept.push(finding);
+        }
+    }
+    *findings = kept;
+}

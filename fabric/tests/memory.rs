@@ -269,12 +269,12 @@ fn regions_pin_and_give_back_what_the_kernel_counts() {
     assert_eq!(status_bytes("VmPin"), before);
 
     // Too large a buffer and a range outside are errors that leave nothing behind.
-    let large = Arc::new(Mapping::new(request(2 * MAX_REGION_BYTES + 4096, Pages::Base)).unwrap());
+    let large = Arc::new(Mapping::new(request(4 * MAX_REGION_BYTES + 4096, Pages::Base)).unwrap());
     let error = domain
-        .register(&large, 0..2 * MAX_REGION_BYTES + 4096)
+        .register(&large, 0..4 * MAX_REGION_BYTES + 4096)
         .unwrap_err();
     assert_eq!(error.shortage(), Some(Shortage::Pages), "{error}");
-    assert_eq!(error.len_bytes, 2 * MAX_REGION_BYTES + 4096);
+    assert_eq!(error.len_bytes, 4 * MAX_REGION_BYTES + 4096);
     let error = domain.register(&mapping, 60 * MIB..68 * MIB).unwrap_err();
     assert_eq!(error.reason(), "other");
     assert_eq!(status_bytes("VmPin"), before);

@@ -285,7 +285,7 @@ fn sigterm_in_the_middle_of_touching_ends_well_and_leaves_nothing_half_made() {
         "it says what it waits for"
     );
     assert_eq!(server.end(Signal::TERM).code(), Some(0));
-    assert!(!sidecar.file("kv").exists());
+    assert!(!sidecar.file("kv").exists() && !sidecar.file("kv").with_extension("draft").exists());
     assert_eq!(Counters::read(&[]), before);
 }
 
@@ -348,7 +348,7 @@ fn a_file_in_use_is_never_taken_away() {
     let other = Sidecar::new(&format!(
         "{{name: kv, size: 4Mi, page: 2Mi, directory: {directory}}}"
     ));
-    let server = one.start();
+    let mut server = one.start();
     let _ = server.ready();
     let file = mount.path().join("siding-kv.segment");
     write(&file, Pages::Huge(2 * MIB), 7 * MIB, b"mine");
@@ -360,6 +360,41 @@ fn a_file_in_use_is_never_taken_away() {
         said.err
     );
     assert_eq!(read(&file, Pages::Huge(2 * MIB), 7 * MIB, 4), b"mine");
+
+    // Nor is one at rest: without a header in its own store nobody knows what it is.
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+    let said = Said::of(&mut other.command());
+    assert_eq!(said.code, Some(3), "{}", said.err);
+    assert!(
+        said.err.contains("was made with another storage.directory"),
+        "{}",
+        said.err
+    );
+    let status = one.start().ready();
+    assert_eq!(first(&status)["content"], "kept");
+    assert_eq!(read(&file, Pages::Huge(2 * MIB), 7 * MIB, 4), b"mine");
+}
+
+/// Killed while touching, with no page to spare: what is half-made holds every page of the pool.
+#[test]
+fn half_made_on_a_pool_of_exactly_its_size_starts_again() {
+    let _alone = whole_machine();
+    let _pages = huge_pages(1024);
+    let mount = Hugetlbfs::mount();
+    let directory = mount.path().display();
+    let sidecar = Sidecar::new(&format!(
+        "{{name: kv, size: 2Gi, page: 2Mi, directory: {directory}}}"
+    ));
+    for delay_ms in [5, 15, 30] {
+        let mut server = Server::start_silently(&mut sidecar.command());
+        let _ = server.logged("mounting on pages");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        server.end(Signal::KILL);
+    }
+    let mut server = sidecar.start();
+    assert_eq!(first(&server.ready())["state"], "ready");
+    assert_eq!(server.end(Signal::TERM).code(), Some(0));
+    assert!(!mount.path().join("siding-kv.draft").exists());
 }
 
 #[test]

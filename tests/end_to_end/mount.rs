@@ -357,7 +357,7 @@ fn few_threads_and_few_files_are_enough_or_said() {
     assert!(said.err.contains("RLIMIT_NOFILE allows 16"), "{}", said.err);
     let said = run("ulimit -n 66", "mount --segment kv=2Gi,page=4Ki");
     assert_eq!(said.code, Some(3), "{}", said.err);
-    assert!(said.err.contains("68 are needed"), "{}", said.err);
+    assert!(said.err.contains("72 are needed"), "{}", said.err);
     let said = run("ulimit -f 16", "mount --segment kv=64Mi,page=2Mi --reserve");
     assert_eq!(said.code, Some(3), "{}", said.err);
     assert!(said.err.contains("File too large"), "{}", said.err);

@@ -226,35 +226,34 @@ pub(super) fn find_left(
     config.segments.iter().map(find).collect()
 }
 
-/// Removes what did not pass, and tells.
+/// Removes those of what did not pass that are complete, or those that are not, and tells.
 pub(super) fn remove_unfit(
     config: &Config,
     store: &Store,
     left: &[Finding],
+    complete: bool,
 ) -> Result<(), Failure> {
     for (segment, left) in config.segments.iter().zip(left) {
-        match left {
-            Finding::Unfit(unfit) => {
-                let files: Vec<_> = unfit
-                    .files
-                    .iter()
-                    .map(|f| f.display().to_string())
-                    .collect();
-                store.remove(unfit).map_err(|error| {
-                    Failure::failed(format!("segments[{}]: {error}", segment.name))
-                })?;
-                tracing::warn!(
-                    segment = segment.name,
-                    files = files.join(" "),
-                    "removed what an earlier process left, its content is gone: {}",
-                    unfit.reason
-                );
-            }
-            Finding::Kept(_) => {
-                tracing::info!(segment = segment.name, "found its file: content is kept")
-            }
-            Finding::Nothing => {}
+        let Finding::Unfit(unfit) = left else {
+            continue;
+        };
+        if unfit.is_complete != complete {
+            continue;
         }
+        let files: Vec<_> = unfit
+            .files
+            .iter()
+            .map(|f| f.display().to_string())
+            .collect();
+        store
+            .remove(unfit)
+            .map_err(|error| Failure::failed(format!("segments[{}]: {error}", segment.name)))?;
+        tracing::warn!(
+            segment = segment.name,
+            files = files.join(" "),
+            "removed what an earlier process left, its content is gone: {}",
+            unfit.reason
+        );
     }
     Ok(())
 }
@@ -262,7 +261,9 @@ pub(super) fn remove_unfit(
 /// The machine as it will be once what did not pass is removed.
 pub(super) fn with_credit(mut machine: Machine, left: &[Finding]) -> Machine {
     for finding in left {
-        if let Finding::Unfit(unfit) = finding {
+        if let Finding::Unfit(unfit) = finding
+            && unfit.is_complete
+        {
             for (page_bytes, bytes) in &unfit.held {
                 machine.credit(*page_bytes, *bytes);
             }

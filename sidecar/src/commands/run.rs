@@ -21,7 +21,10 @@ use crate::signals::Signals;
 use crate::store::{self, Store, StoreError};
 
 /// How long pages of an unlinked file are waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
+const FREED: Duration = Duration::from_secs(1);
+/// How long the end of a process that was killed is waited for: clearing a huge page of memory that
+/// was never used before takes seconds, and nothing interrupts it.
+const ENDED: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Arguments of `siding run`.
@@ -58,11 +61,15 @@ impl RunArgs {
             let form = |segment: &Segment| prepare::in_files(segment, &store, machine);
             prepare::plan(&config, machine, &left, &form, cap.clone())
         };
-        // What an earlier process left is removed only once all the rest is known to work.
-        plan(&prepare::with_credit(Machine::observe(&root), &left))?;
+        // What is half-made has no content to lose. What is complete goes only once all the rest
+        // is known to work.
+        prepare::remove_unfit(&config, &store, &left, false)?;
+        patiently(FREED, || {
+            plan(&prepare::with_credit(Machine::observe(&root), &left))
+        })?;
         let listener = session::listen(config.listen.http)?;
-        prepare::remove_unfit(&config, &store, &left)?;
-        let plan = patiently(|| plan(&Machine::observe(&root)))?;
+        prepare::remove_unfit(&config, &store, &left, true)?;
+        let plan = patiently(FREED, || plan(&Machine::observe(&root)))?;
         let board = Board::new(
             config
                 .segments
@@ -98,8 +105,11 @@ fn tell_undeclared(config: &Config, store: &Store) {
 
 /// Pages of a process that was killed, and of a file that was unlinked, come back a moment later:
 /// what is lacking may be there then.
-fn patiently<T>(attempt: impl Fn() -> Result<T, Failure>) -> Result<T, Failure> {
-    let deadline = Instant::now() + PATIENCE;
+fn patiently<T>(
+    patience: Duration,
+    attempt: impl Fn() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let deadline = Instant::now() + patience;
     loop {
         match attempt() {
             Err(failure) if failure.kind == Kind::Lacking && Instant::now() < deadline => {
@@ -122,7 +132,9 @@ fn open_store(config: &Config) -> Result<Store, Failure> {
         Failure::lacking(format!("storage.directory: {error}{hint}"))
     };
     // A process that was killed holds its lock until it is wholly gone.
-    patiently(|| Store::open(&config.storage.directory).map_err(lacking))
+    patiently(ENDED, || {
+        Store::open(&config.storage.directory).map_err(lacking)
+    })
 }
 
 fn tell(board: &Board) {

@@ -116,6 +116,7 @@ pub struct Ledger {
     pages: BTreeMap<u64, u64>,
     node_pages: BTreeMap<(u64, u32), u64>,
     memory_bytes: u64,
+    files: BTreeMap<PathBuf, u64>,
 }
 
 impl Ledger {
@@ -127,6 +128,9 @@ impl Ledger {
 
     /// Notes what a segment takes.
     pub fn claim(&mut self, size_bytes: u64, chosen: &Chosen) {
+        if let Some(directory) = &chosen.directory {
+            *self.files.entry(directory.clone()).or_insert(0) += size_bytes;
+        }
         let Pages::Huge(page) = chosen.pages else {
             self.memory_bytes = self.memory_bytes.saturating_add(with_overhead(size_bytes));
             return;
@@ -563,7 +567,8 @@ impl Case<'_> {
 
     /// Whether the file system's own limit leaves room.
     fn has_room(&self, directory: &Directory) -> Result<(), Lack> {
-        match directory.free_bytes {
+        let claimed = self.ledger.files.get(&directory.path).copied().unwrap_or(0);
+        match directory.free_bytes.map(|free| free.saturating_sub(claimed)) {
             Some(free) if free < self.wish.size_bytes => Err(self.lack(
                 "size",
                 format!(

@@ -67,7 +67,8 @@ impl Machine {
         }
     }
 
-    /// Counts pages (or memory, for base pages) as free that are about to be.
+    /// Counts pages (or memory, for base pages) as free that are about to be. Not for a cgroup: whose
+    /// they count as is not told.
     pub fn credit(&mut self, page_bytes: u64, bytes: u64) {
         if let Some(pool) = self
             .pools
@@ -78,15 +79,9 @@ impl Machine {
             for node in &mut pool.nodes {
                 node.free = node.free.saturating_add(bytes / page_bytes);
             }
-            if let Some(limit) = self.hugetlb_limits.get_mut(&page_bytes) {
-                limit.usage_bytes = limit.usage_bytes.saturating_sub(bytes);
-            }
             return;
         }
         self.available_bytes = self.available_bytes.map(|free| free.saturating_add(bytes));
-        if let Some(limit) = &mut self.memory_limit {
-            limit.usage_bytes = limit.usage_bytes.saturating_sub(bytes);
-        }
     }
 
     /// The pool of this page size.

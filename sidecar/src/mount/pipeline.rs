@@ -81,7 +81,7 @@ fn register_hint(error: &RegisterError) -> String {
         Some(Shortage::Pages) => format!("; to mend it: {PAGES_REMEDY}"),
         Some(Shortage::PinnedMemory) => format!("; to mend it: {PIN_REMEDY}, or free memory"),
         None if error.reason() == "too_many_files" => {
-            "; to mend it: raise RLIMIT_NOFILE (ulimit -n): a ring is needed for each 512 MiB"
+            "; to mend it: raise RLIMIT_NOFILE (ulimit -n): a ring is needed for each 256 MiB"
                 .to_owned()
         }
         None => String::new(),

@@ -281,8 +281,15 @@ fn persistent(pool: &Path) -> io::Result<u64> {
 
 /// Keeps other sidings from changing the pool between our reading and writing it.
 fn locked(pool: &Path) -> io::Result<File> {
+    const TRIES: usize = 100;
     let file = File::open(pool)?;
-    flock(&file, FlockOperation::LockExclusive)?;
+    for _ in 0..TRIES {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(PAUSE),
+            _ => return Ok(file),
+        }
+    }
+    // Anybody may hold it for ever: then it goes without.
     Ok(file)
 }
 

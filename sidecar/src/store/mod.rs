@@ -103,6 +103,9 @@ pub struct Unfit {
     pub reason: String,
     /// Bytes that come back, by the page size of their file system.
     pub held: Vec<(u64, u64)>,
+    /// It is a complete segment of ours that is only not what is asked for now: its content goes
+    /// when, and only when, the new plan is known to work.
+    pub is_complete: bool,
     /// The generation that it had, where that is known.
     generation: u64,
 }
@@ -124,7 +127,8 @@ pub struct SegmentFile {
     path: PathBuf,
     header_path: PathBuf,
     header: Header,
-    complete: bool,
+    /// Where it is until it is complete.
+    draft: Option<PathBuf>,
     /// Tells other processes that it is in use.
     _lock: File,
 }
@@ -210,18 +214,16 @@ impl Store {
                 Err(why) => reason = Some(why),
             }
         }
-        let mut places: BTreeSet<PathBuf> = directories
+        let all = directories
             .iter()
-            .map(|directory| segment_path(directory, name))
+            .map(PathBuf::as_path)
+            .chain([self.directory.as_path()]);
+        let mut places: BTreeSet<PathBuf> = all
+            .flat_map(|directory| [segment_path(directory, name), draft_path(directory, name)])
             .collect();
-        places.insert(segment_path(&self.directory, name));
         // Where an earlier configuration put it, if it is that very file.
-        places.extend(
-            header
-                .as_ref()
-                .filter(|header| is_its_own(header))
-                .map(|h| h.file.clone().into()),
-        );
+        let own = header.as_ref().filter(|header| is_its_own(header));
+        places.extend(own.map(|header| header.file.clone().into()));
         self.unfit(places, header_path, header.as_ref(), reason)
     }
 
@@ -237,6 +239,7 @@ impl Store {
             reason: reason
                 .unwrap_or_else(|| "it is half-made or not ours: it has no header".to_owned()),
             held: Vec::new(),
+            is_complete: header.is_some_and(is_its_own),
             generation: header.map_or(0, |header| header.generation),
         };
         for file in places {
@@ -249,11 +252,16 @@ impl Store {
             }
             if found.is_file() {
                 drop(segment_lock(&file)?);
-                let page = match filesystem(&file) {
-                    Ok(Filesystem::Hugetlbfs { page_bytes }) => page_bytes,
-                    _ => base_page_bytes(),
-                };
-                unfit.held.push((page, found.blocks().saturating_mul(512)));
+                if header.is_none() && is_anothers(&file, &self.directory) {
+                    let what =
+                        "was made with another storage.directory, or its header is lost".to_owned();
+                    return Err(StoreError::NotOurs { path: file, what });
+                }
+                unfit.held.push(match filesystem(&file) {
+                    // What is set aside for it comes back as well as what it has.
+                    Ok(Filesystem::Hugetlbfs { page_bytes }) => (page_bytes, found.len()),
+                    _ => (base_page_bytes(), found.blocks().saturating_mul(512)),
+                });
             }
             unfit.files.push(file);
         }
@@ -313,6 +321,7 @@ impl Store {
         replaced: Option<&Unfit>,
     ) -> Result<(File, SegmentFile), StoreError> {
         let path = segment_path(directory, name);
+        let draft = draft_path(directory, name);
         let header = Header {
             version: VERSION,
             name: name.to_owned(),
@@ -333,15 +342,15 @@ impl Store {
             .write(true)
             .mode(0o600)
             .custom_flags(NOFOLLOW)
-            .open(&path)
-            .map_err(io_error("cannot make the segment's file", &path))?;
-        lock_drafts(&self.drafts).insert(path.clone());
+            .open(&draft)
+            .map_err(io_error("cannot make the segment's file", &draft))?;
+        lock_drafts(&self.drafts).insert(draft.clone());
         // From here on drop removes it.
         let mut segment = SegmentFile {
             _lock: file.try_clone().map_err(io_error("cannot hold", &path))?,
             header_path: self.header_path(name),
             header,
-            complete: false,
+            draft: Some(draft),
             path,
         };
         hold(&file, &segment.path)?;
@@ -372,7 +381,7 @@ impl Store {
         let segment = SegmentFile {
             header_path: self.header_path(&kept.header.name),
             header: kept.header.clone(),
-            complete: true,
+            draft: None,
             path,
             _lock: lock,
         };
@@ -381,7 +390,8 @@ impl Store {
 
     /// Notes that a segment's file is complete.
     pub fn completed(&self, segment: &SegmentFile) {
-        lock_drafts(&self.drafts).remove(&segment.path);
+        let draft = segment.path.with_extension(DRAFT);
+        lock_drafts(&self.drafts).remove(&draft);
     }
 
     /// Removes the files that are not complete, for a process that can't wait for their owners.
@@ -468,12 +478,14 @@ impl SegmentFile {
     /// # Errors
     /// [`StoreError`].
     pub fn complete(&mut self) -> Result<(), StoreError> {
-        if !self.complete {
+        if let Some(draft) = &self.draft {
             let text = serde_json::to_vec_pretty(&self.header).map_err(|error| {
                 io_error("cannot write the header", &self.header_path)(error.into())
             })?;
+            // The header first: a name without a header is another store's.
             write_whole(&self.header_path, &text)?;
-            self.complete = true;
+            fs::rename(draft, &self.path).map_err(io_error("cannot name", &self.path))?;
+            self.draft = None;
         }
         Ok(())
     }
@@ -481,8 +493,8 @@ impl SegmentFile {
 
 impl Drop for SegmentFile {
     fn drop(&mut self) {
-        if !self.complete {
-            let _ = fs::remove_file(&self.path);
+        if let Some(draft) = &self.draft {
+            let _ = fs::remove_file(draft);
         }
     }
 }
@@ -633,6 +645,20 @@ fn admit(header: &Header, expected: Expected<'_>) -> Result<Pages, String> {
 
 fn segment_path(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("siding-{name}.segment"))
+}
+
+/// Extension of a segment's file until it is complete.
+const DRAFT: &str = "draft";
+
+fn draft_path(directory: &Path, name: &str) -> PathBuf {
+    segment_path(directory, name).with_extension(DRAFT)
+}
+
+/// Whether a file that bears the name of a complete segment, and that no header of this store is
+/// for, is likely another store's: this store's own directory holds nobody else's.
+fn is_anothers(file: &Path, own_directory: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension != DRAFT)
+        && file.parent() != Some(own_directory)
 }
 
 /// Writes a small file so that it is there whole or not at all.

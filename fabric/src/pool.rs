@@ -6,6 +6,8 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
+use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
+
 #[cfg(loom)]
 use loom::sync::{
     Mutex,
@@ -47,16 +49,44 @@ pub fn run<T: Send>(
     work: &(impl Fn(usize) -> T + Sync),
 ) -> Vec<T> {
     let desk = Desk::new(items);
+    let caller_cpu = sched_getcpu();
     thread::scope(|scope| {
-        for _ in 1..concurrency.workers(items) {
+        for nth in 1..concurrency.workers(items) {
+            let desk = &desk;
             let helper = thread::Builder::new().name("siding-register".to_owned());
-            if helper.spawn_scoped(scope, || desk.work_off(work)).is_err() {
+            let started = helper.spawn_scoped(scope, move || {
+                step_aside(caller_cpu, nth);
+                desk.work_off(work);
+            });
+            if started.is_err() {
                 break;
             }
         }
         desk.work_off(work);
     });
     desk.answers()
+}
+
+/// Moves the calling thread to the `nth` CPU after the one it was started from, and leaves it
+/// free to move on.
+///
+/// A new thread waits on its parent's CPU, and the parent is about to enter one long system call:
+/// without this, two workers did the work of one until the scheduler looked round.
+fn step_aside(caller_cpu: usize, nth: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
+        .filter(|cpu| allowed.is_set(*cpu))
+        .collect();
+    let Some(at) = cpus.iter().position(|cpu| *cpu == caller_cpu) else {
+        return;
+    };
+    let mut there = CpuSet::new();
+    there.set(cpus[(at + nth) % cpus.len()]);
+    // Only where it runs is at stake: a refusal leaves it where it is.
+    let _ = sched_setaffinity(None, &there);
+    let _ = sched_setaffinity(None, &allowed);
 }
 
 /// The shared index, and a place for each answer.

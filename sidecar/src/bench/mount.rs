@@ -294,16 +294,12 @@ impl Answer {
         Some(theirs / self.siding_seconds()?)
     }
 
-    /// The share of registering in our best round.
+    /// Our best registering over our best whole, each the minimum of its rounds as in the other
+    /// ratios: one round's share swings by half with whatever interrupted it.
     #[must_use]
     pub fn register_share(&self) -> Option<f64> {
-        let rounds = self
-            .siding
-            .total_seconds
-            .iter()
-            .zip(&self.siding.register_seconds);
-        let best = rounds.min_by(|a, b| a.0.total_cmp(b.0))?;
-        Some(best.1 / best.0)
+        let best = minimum(self.siding.register_seconds.iter().copied())?;
+        Some(best / self.siding_seconds()?)
     }
 
     /// The ratios of the last line, for machines; null where unavailable.

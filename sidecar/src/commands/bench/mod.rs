@@ -25,7 +25,7 @@ enum BenchCommand {
 Each contestant maps, touches and registers (Mooncake over TCP has nothing to register) the same
 bytes on the same pages, one after another in every round; a first round warms the memory and does
 not count. The last line has the ratios of the minima: vs_kernel (1 is the limit), vs_mooncake (how
-many times faster), register_share (registering in our best round).
+many times faster), register_share (registering in the whole of ours).
 
   siding bench mount --size 4Gi --page 2Mi --reserve --mooncake-python PATH-TO-PYTHON")]
     Mount(mount::MountBenchArgs),

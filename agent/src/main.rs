@@ -1,0 +1,5 @@
+//! Siding's node agent.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -1,0 +1,5 @@
+//! Siding's operator: webhooks, controllers, certificates.
+
+#![forbid(unsafe_code)]
+
+pub mod admission;

@@ -1,0 +1,5 @@
+//! Siding's operator.
+
+#![forbid(unsafe_code)]
+
+fn main() {}

@@ -3,3 +3,6 @@
 #![forbid(unsafe_code)]
 
 pub mod admission;
+pub mod binding;
+pub mod caches;
+pub mod planning;

@@ -1,0 +1,153 @@
+//! What the cluster has, as the operator needs it, kept up by watches.
+
+pub mod facts;
+pub mod slim;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, ResourceExt};
+use siding_crds::api::{NodeTopology, StoreMount, StorePool};
+use siding_crds::names;
+use tracing::warn;
+
+use facts::{MountFacts, NodeFacts, PodFacts, TopologyFacts};
+use slim::{Key, Slim};
+
+/// All caches.
+#[derive(Debug, Default)]
+pub struct Caches {
+    /// Pools.
+    pub pools: Slim<StorePool>,
+    /// Labels of namespaces.
+    pub namespaces: Slim<BTreeMap<String, String>>,
+    /// Pods that carry the sidecar.
+    pub pods: Slim<PodFacts>,
+    /// Nodes.
+    pub nodes: Slim<NodeFacts>,
+    /// What agents read.
+    pub topologies: Slim<TopologyFacts>,
+    /// What became of mounts.
+    pub mounts: Slim<MountFacts>,
+}
+
+impl Caches {
+    /// Whether every first list is complete.
+    #[must_use]
+    pub fn are_complete(&self) -> bool {
+        self.pools.is_complete()
+            && self.namespaces.is_complete()
+            && self.pods.is_complete()
+            && self.nodes.is_complete()
+            && self.topologies.is_complete()
+            && self.mounts.is_complete()
+    }
+
+    /// Ranks of our pods on a node, a pod left out.
+    #[must_use]
+    pub fn other_ranks(&self, node: &str, except_uid: &str) -> u32 {
+        self.pods
+            .all()
+            .iter()
+            .filter(|(_, pod)| {
+                pod.node.as_deref() == Some(node) && pod.uid != except_uid && !pod.has_ended
+            })
+            .map(|(_, pod)| pod.injection.ranks.get())
+            .fold(0, u32::saturating_add)
+    }
+
+    /// Follows the cluster until dropped.
+    pub async fn follow(self: Arc<Self>, client: Client) {
+        let watches: Vec<BoxFuture<'_, ()>> = vec![
+            self.follow_pools(client.clone()).boxed(),
+            self.follow_namespaces(client.clone()).boxed(),
+            self.follow_pods(client.clone()).boxed(),
+            self.follow_nodes(client.clone()).boxed(),
+            self.follow_topologies(client.clone()).boxed(),
+            self.follow_mounts(client).boxed(),
+        ];
+        join_all(watches).await;
+    }
+
+    async fn follow_pools(&self, client: Client) {
+        let api: Api<DeserializeGuard<StorePool>> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |pool: &DeserializeGuard<StorePool>| {
+            let pool = readable("StorePool", pool)?;
+            let key = facts::key(&pool);
+            Some((key, without_managed_fields(pool)))
+        };
+        self.pools.follow("StorePool", watch, facts_of).await;
+    }
+
+    async fn follow_namespaces(&self, client: Client) {
+        let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |namespace: &PartialObjectMeta<Namespace>| {
+            let key = Key::new("", namespace.name_any());
+            Some((key, namespace.labels().clone()))
+        };
+        self.namespaces.follow("Namespace", watch, facts_of).await;
+    }
+
+    async fn follow_pods(&self, client: Client) {
+        let api: Api<Pod> = Api::all(client);
+        let ours = watcher::Config::default().labels(names::POOL);
+        let watch = watcher(api, ours).default_backoff();
+        self.pods.follow("Pod", watch, facts::of_pod).await;
+    }
+
+    async fn follow_nodes(&self, client: Client) {
+        let api: Api<Node> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |node: &Node| Some(facts::of_node(node));
+        self.nodes.follow("Node", watch, facts_of).await;
+    }
+
+    async fn follow_topologies(&self, client: Client) {
+        let api: Api<DeserializeGuard<NodeTopology>> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |topology: &DeserializeGuard<NodeTopology>| {
+            Some(facts::of_topology(&readable("NodeTopology", topology)?))
+        };
+        self.topologies
+            .follow("NodeTopology", watch, facts_of)
+            .await;
+    }
+
+    async fn follow_mounts(&self, client: Client) {
+        let api: Api<DeserializeGuard<StoreMount>> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |mount: &DeserializeGuard<StoreMount>| {
+            let mount = readable("StoreMount", mount)?;
+            Some((
+                facts::key(&mount),
+                MountFacts(without_managed_fields(mount)),
+            ))
+        };
+        self.mounts.follow("StoreMount", watch, facts_of).await;
+    }
+}
+
+/// One object that can't be read must not stop the others from being seen.
+fn readable<K: Clone>(kind: &str, object: &DeserializeGuard<K>) -> Option<K> {
+    match &object.0 {
+        Ok(object) => Some(object.clone()),
+        Err(error) => {
+            let name = error.metadata.name.as_deref().unwrap_or_default();
+            let namespace = error.metadata.namespace.as_deref().unwrap_or_default();
+            warn!(kind, namespace, name, error = %error.error, "an object can't be read and is left out");
+            None
+        }
+    }
+}
+
+fn without_managed_fields<K: ResourceExt>(mut object: K) -> K {
+    object.managed_fields_mut().clear();
+    object
+}

@@ -5,4 +5,9 @@
 pub mod admission;
 pub mod binding;
 pub mod caches;
+pub mod certificates;
+pub mod controllers;
+pub mod leader;
+pub mod metrics;
 pub mod planning;
+pub mod server;

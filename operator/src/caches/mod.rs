@@ -20,7 +20,7 @@ use facts::{MountFacts, NodeFacts, PodFacts, TopologyFacts};
 use slim::{Key, Slim};
 
 /// All caches.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Caches {
     /// Pools.
     pub pools: Slim<StorePool>,
@@ -34,6 +34,19 @@ pub struct Caches {
     pub topologies: Slim<TopologyFacts>,
     /// What became of mounts.
     pub mounts: Slim<MountFacts>,
+}
+
+impl Default for Caches {
+    fn default() -> Self {
+        Self {
+            pools: Slim::default(),
+            namespaces: Slim::default(),
+            pods: Slim::grouped(|pod| pod.node.as_deref()),
+            nodes: Slim::default(),
+            topologies: Slim::default(),
+            mounts: Slim::default(),
+        }
+    }
 }
 
 impl Caches {
@@ -51,12 +64,9 @@ impl Caches {
     /// Ranks of our pods on a node, a pod left out.
     #[must_use]
     pub fn other_ranks(&self, node: &str, except_uid: &str) -> u32 {
-        self.pods
-            .all()
-            .iter()
-            .filter(|(_, pod)| {
-                pod.node.as_deref() == Some(node) && pod.uid != except_uid && !pod.has_ended
-            })
+        let pods = self.pods.of_group(node);
+        pods.iter()
+            .filter(|(_, pod)| pod.uid != except_uid && !pod.has_ended)
             .map(|(_, pod)| pod.injection.ranks.get())
             .fold(0, u32::saturating_add)
     }

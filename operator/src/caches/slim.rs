@@ -1,7 +1,7 @@
 //! A cache that keeps of each object only what is used: 50,000 pods fit where whole objects would
 //! not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use futures::{Stream, StreamExt};
@@ -40,7 +40,7 @@ impl std::fmt::Display for Key {
 }
 
 /// What changed: the facts before and after.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Change<V> {
     /// Whose.
     pub key: Key,
@@ -48,6 +48,16 @@ pub struct Change<V> {
     pub before: Option<Arc<V>>,
     /// After; none where it is gone.
     pub after: Option<Arc<V>>,
+}
+
+impl<V> Clone for Change<V> {
+    fn clone(&self) -> Self {
+        Self {
+            key: self.key.clone(),
+            before: self.before.clone(),
+            after: self.after.clone(),
+        }
+    }
 }
 
 /// Facts by key, fed by a watch.
@@ -64,15 +74,34 @@ struct Facts<V> {
     /// What a list in progress has told so far.
     listed: BTreeMap<Key, Arc<V>>,
     is_complete: bool,
+    /// The group of each, where they are grouped; and who is in it.
+    group_of: Option<GroupOf<V>>,
+    groups: HashMap<String, BTreeSet<Key>>,
 }
+
+type GroupOf<V> = fn(&V) -> Option<&str>;
 
 impl<V> Default for Slim<V> {
     fn default() -> Self {
+        Self::new(None)
+    }
+}
+
+impl<V> Slim<V> {
+    /// One that also finds the members of a group.
+    #[must_use]
+    pub fn grouped(group_of: GroupOf<V>) -> Self {
+        Self::new(Some(group_of))
+    }
+
+    fn new(group_of: Option<GroupOf<V>>) -> Self {
         Self {
             facts: RwLock::new(Facts {
                 by_key: BTreeMap::new(),
                 listed: BTreeMap::new(),
                 is_complete: false,
+                group_of,
+                groups: HashMap::new(),
             }),
             // A listener that lags so far behind looks at everything anew.
             changes: broadcast::Sender::new(4096),
@@ -108,6 +137,15 @@ impl<V: PartialEq + Send + Sync + 'static> Slim<V> {
             .range(Key::new(namespace, "")..)
             .take_while(|(key, _)| key.namespace == namespace)
             .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+
+    /// Those of one group, by key.
+    #[must_use]
+    pub fn of_group(&self, group: &str) -> Vec<(Key, Arc<V>)> {
+        let facts = self.read();
+        let keys = facts.groups.get(group).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), facts.by_key.get(key)?.clone())))
             .collect()
     }
 
@@ -196,6 +234,7 @@ impl<V: PartialEq> Facts<V> {
     fn put(&mut self, key: Key, value: V) -> Option<Change<V>> {
         let value = Arc::new(value);
         let before = self.by_key.insert(key.clone(), value.clone());
+        self.regroup(&key, before.as_deref(), Some(&value));
         (before.as_ref() != Some(&value)).then_some(Change {
             key,
             before,
@@ -205,6 +244,7 @@ impl<V: PartialEq> Facts<V> {
 
     fn remove(&mut self, key: Key) -> Option<Change<V>> {
         let before = self.by_key.remove(&key)?;
+        self.regroup(&key, Some(&before), None);
         Some(Change {
             key,
             before: Some(before),
@@ -232,7 +272,35 @@ impl<V: PartialEq> Facts<V> {
                 after: Some(after.clone()),
             })
         });
-        gone.chain(here).collect()
+        let changes: Vec<_> = gone.chain(here).collect();
+        for change in &changes {
+            self.regroup(
+                &change.key,
+                change.before.as_deref(),
+                change.after.as_deref(),
+            );
+        }
+        changes
+    }
+
+    fn regroup(&mut self, key: &Key, before: Option<&V>, after: Option<&V>) {
+        let Some(group_of) = self.group_of else {
+            return;
+        };
+        let (before, after) = (before.and_then(group_of), after.and_then(group_of));
+        if before == after {
+            return;
+        }
+        if let Some(left) = before.and_then(|group| self.groups.get_mut(group)) {
+            left.remove(key);
+            if left.is_empty() {
+                self.groups.remove(before.unwrap_or_default());
+            }
+        }
+        if let Some(entered) = after {
+            let keys = self.groups.entry(entered.to_owned()).or_default();
+            keys.insert(key.clone());
+        }
     }
 }
 
@@ -321,6 +389,46 @@ mod tests {
             .map(|(key, _)| key.name)
             .collect();
         assert_eq!(names, ["x"]);
+    }
+
+    #[test]
+    fn members_of_a_group_are_found_wherever_they_came_from_or_went() {
+        fn parity(value: &u32) -> Option<&str> {
+            (*value > 0).then_some(if value.is_multiple_of(2) {
+                "even"
+            } else {
+                "odd"
+            })
+        }
+        let slim = Slim::grouped(parity);
+        let members = |group: &str| -> Vec<String> {
+            let all = slim.of_group(group);
+            all.into_iter().map(|(key, _)| key.name).collect()
+        };
+        for event in [
+            Event::Init,
+            Event::InitApply(("a", 1)),
+            Event::InitApply(("b", 2)),
+        ] {
+            slim.take(event, facts_of);
+        }
+        slim.take(Event::InitDone, facts_of);
+        assert_eq!(
+            (members("odd"), members("even")),
+            (vec!["a".into()], vec!["b".into()])
+        );
+        slim.take(Event::Apply(("a", 4)), facts_of);
+        slim.take(Event::Apply(("c", 0)), facts_of);
+        assert_eq!(members("even"), ["a", "b"]);
+        slim.take(Event::Delete(("b", 2)), facts_of);
+        assert_eq!(
+            (members("odd"), members("even")),
+            (vec![], vec!["a".into()])
+        );
+        slim.take(Event::Init, facts_of);
+        slim.take(Event::InitDone, facts_of);
+        assert_eq!(members("even"), [""; 0]);
+        assert!(slim.read().groups.is_empty(), "an empty group is not kept");
     }
 
     #[tokio::test]

@@ -1,0 +1,485 @@
+//! A pool's status: what became of its pods. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use siding_crds::api::{
+    FailureCount, MountPhase, PodCounts, PoolNode, SlowestRegistration, StoreMount, StorePool,
+    StorePoolStatus,
+};
+use siding_crds::format_bytes;
+use siding_crds::plan::NodePlan;
+use siding_crds::reasons::Reason;
+
+use super::conditions::Said;
+use crate::caches::facts::{NodeFacts, PodFacts};
+use crate::caches::slim::Key;
+
+/// Most nodes that are listed.
+const MOST_NODES: usize = 64;
+/// A certificate that ends so soon is told.
+const CERTIFICATE_DAYS: f64 = 7.0;
+
+/// What was observed of a pool.
+#[derive(Debug)]
+pub struct Observed<'a> {
+    /// The pool.
+    pub pool: &'a StorePool,
+    /// The pods that carry its sidecar.
+    pub pods: &'a [(Key, Arc<PodFacts>)],
+    /// What became of their mounts, by pod name.
+    pub mounts: &'a BTreeMap<String, StoreMount>,
+    /// The cluster's nodes.
+    pub nodes: &'a [(Key, Arc<NodeFacts>)],
+    /// The image that new pods get.
+    pub image: &'a str,
+    /// Days until the webhooks' certificate ends, where that is known.
+    pub certificate_days: Option<f64>,
+}
+
+/// The status that it should have.
+#[must_use]
+pub fn status(observed: &Observed<'_>, now: Timestamp) -> StorePoolStatus {
+    let living: Vec<_> = observed
+        .pods
+        .iter()
+        .filter(|(_, pod)| !pod.has_ended)
+        .collect();
+    let mounts: Vec<(&PodFacts, Option<&StoreMount>)> = living
+        .iter()
+        .map(|(key, pod)| {
+            let mount = observed.mounts.get(&key.name);
+            (&**pod, mount.filter(|mount| mount.spec.pod_uid == pod.uid))
+        })
+        .collect();
+    let pods = counts(observed, &mounts);
+    let failures = failures(&mounts);
+    let (nodes, node_count) = nodes(&mounts);
+    let generation = observed.pool.metadata.generation;
+    let old = observed
+        .pool
+        .status
+        .as_ref()
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
+    let conditions = [
+        accepted(observed),
+        ready(pods, &failures),
+        certificate(observed.certificate_days),
+    ];
+    StorePoolStatus {
+        observed_generation: generation,
+        segments: Some(segments(observed.pool)),
+        pods,
+        failures,
+        nodes,
+        node_count,
+        slowest_registration: slowest(&living, observed.mounts),
+        conditions: conditions
+            .into_iter()
+            .map(|said| said.after(old, generation, now))
+            .collect(),
+    }
+}
+
+fn phase(mount: Option<&StoreMount>) -> MountPhase {
+    mount
+        .and_then(|mount| mount.status.as_ref())
+        .map(|status| status.phase)
+        .unwrap_or_default()
+}
+
+fn counts(observed: &Observed<'_>, mounts: &[(&PodFacts, Option<&StoreMount>)]) -> PodCounts {
+    let number = |is_it: &dyn Fn(&PodFacts, Option<&StoreMount>) -> bool| {
+        let found = mounts.iter().filter(|(pod, mount)| is_it(pod, *mount));
+        u32::try_from(found.count()).unwrap_or(u32::MAX)
+    };
+    let in_phase = |wanted: MountPhase| number(&|_, mount| phase(mount) == wanted);
+    PodCounts {
+        desired: number(&|_, _| true),
+        ready: in_phase(MountPhase::Ready),
+        degraded: in_phase(MountPhase::Degraded),
+        failed: in_phase(MountPhase::Failed),
+        outdated: number(&|pod, _| {
+            pod.injection.image != observed.image
+                || Some(pod.injection.pool_generation) != observed.pool.metadata.generation
+        }),
+    }
+}
+
+/// Failed and degraded pods by reason, the most frequent first.
+fn failures(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> Vec<FailureCount> {
+    let mut by_reason: BTreeMap<String, FailureCount> = BTreeMap::new();
+    for (_, mount) in mounts {
+        if !matches!(phase(*mount), MountPhase::Failed | MountPhase::Degraded) {
+            continue;
+        }
+        let status = mount.and_then(|mount| mount.status.as_ref());
+        let reason = status.and_then(|status| status.reason.clone());
+        let reason = reason.unwrap_or_else(|| Reason::Other.to_string());
+        let entry = by_reason.entry(reason.clone()).or_insert_with(|| {
+            let summary = status.and_then(|status| status.summary.clone());
+            FailureCount {
+                reason,
+                count: 0,
+                summary: summary.unwrap_or_default(),
+            }
+        });
+        entry.count += 1;
+    }
+    let mut all: Vec<_> = by_reason.into_values().collect();
+    all.sort_by_key(|failure| std::cmp::Reverse(failure.count));
+    all.truncate(64);
+    all
+}
+
+fn nodes(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> (Vec<PoolNode>, u32) {
+    let mut by_name: BTreeMap<&str, String> = BTreeMap::new();
+    for (pod, _) in mounts {
+        if let Some(node) = &pod.node {
+            let plan = pod.plan.as_ref().filter(|plan| plan.node.is_some());
+            let summary = plan.map_or_else(|| "not planned yet".to_owned(), plan_in_a_line);
+            by_name.insert(node, summary);
+        }
+    }
+    let count = u32::try_from(by_name.len()).unwrap_or(u32::MAX);
+    let listed = by_name.into_iter().take(MOST_NODES);
+    let listed = listed.map(|(name, summary)| PoolNode {
+        name: name.to_owned(),
+        summary,
+    });
+    (listed.collect(), count)
+}
+
+/// Cap and rails in a line.
+fn plan_in_a_line(plan: &NodePlan) -> String {
+    let rails = match plan.rails.as_deref() {
+        None => "rails unknown: no agent told".to_owned(),
+        Some([]) => "no GPU".to_owned(),
+        Some(rails) => {
+            let nics: BTreeSet<_> = rails.iter().map(|rail| rail.nics.len()).collect();
+            let evidence: BTreeSet<_> = rails.iter().map(|rail| rail.evidence.as_str()).collect();
+            let nics: Vec<_> = nics.iter().map(ToString::to_string).collect();
+            let evidence: Vec<_> = evidence.into_iter().collect();
+            format!("{} NICs a GPU ({})", nics.join(" or "), evidence.join(", "))
+        }
+    };
+    format!("cap {}; {rails}", plan.cap)
+}
+
+fn segments(pool: &StorePool) -> String {
+    let one = |segment: &siding_crds::api::SegmentSpec| {
+        let size = segment.size.bytes().map_or_else(
+            |_| segment.size.to_string(),
+            |bytes| format_bytes(bytes).to_string(),
+        );
+        format!("{} {size}/{}", segment.name, segment.page_size.as_str())
+    };
+    let all: Vec<_> = pool.spec.segments.iter().map(one).collect();
+    all.join(", ")
+}
+
+fn slowest(
+    living: &[&(Key, Arc<PodFacts>)],
+    mounts: &BTreeMap<String, StoreMount>,
+) -> Option<SlowestRegistration> {
+    let of = |(key, _): &&(Key, Arc<PodFacts>)| {
+        let status = mounts.get(&key.name)?.status.as_ref()?;
+        let seconds = status
+            .segments
+            .iter()
+            .filter_map(|segment| segment.seconds.register);
+        let seconds = seconds.reduce(|a, b| a + b)?;
+        Some((key.name.clone(), seconds))
+    };
+    let slowest = living
+        .iter()
+        .filter_map(of)
+        .max_by(|a, b| a.1.total_cmp(&b.1));
+    slowest.map(|(pod, seconds)| SlowestRegistration {
+        summary: format!("{seconds:.3} s ({pod})"),
+        pod,
+        seconds,
+    })
+}
+
+fn accepted(observed: &Observed<'_>) -> Said {
+    let said = |status, reason, message| Said {
+        type_: "Accepted",
+        status,
+        reason,
+        message,
+    };
+    let spec = &observed.pool.spec;
+    let unreadable = spec.segments.iter().find_map(|segment| {
+        let error = segment.size.bytes().err()?;
+        Some(format!("segment {}: size {}", segment.name, error))
+    });
+    if let Some(problem) = unreadable {
+        return said(Some(false), Reason::InvalidConfiguration, problem);
+    }
+    let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
+    for segment in spec.segments.iter().filter(|one| one.page_size.is_huge()) {
+        let bytes = segment.size.bytes().unwrap_or_default();
+        let sum = wanted.entry(segment.page_size.as_str()).or_default();
+        *sum = sum.saturating_add(bytes);
+    }
+    for (page, bytes) in wanted {
+        let most = observed
+            .nodes
+            .iter()
+            .filter_map(|(_, node)| node.huge_pages.get(page))
+            .max();
+        if most.is_none_or(|most| *most < bytes) {
+            let has = most.map_or("none has any".to_owned(), |most| {
+                format!("the most that one has is {}", format_bytes(*most))
+            });
+            let message = format!(
+                "no node has {} of {page} pages ({has}): its pods will stay Pending. Reserve \
+                 pages on a node (hugepagesz and hugepages on the kernel's command line, or \
+                 nr_hugepages before the kubelet starts), or declare less",
+                format_bytes(bytes)
+            );
+            return said(Some(false), Reason::NoSuchHugePages, message);
+        }
+    }
+    said(
+        Some(true),
+        Reason::AsDeclared,
+        "a node can hold its segments".to_owned(),
+    )
+}
+
+fn ready(pods: PodCounts, failures: &[FailureCount]) -> Said {
+    let counted = format!("{} of {} pods are ready", pods.ready, pods.desired);
+    let (status, reason, message) = match failures.first() {
+        _ if pods.desired == 0 => (
+            None,
+            Reason::Pending,
+            "no pod carries its sidecar: label the namespace (or the pod) siding.dev/inject=enabled; \
+             pods that were created before are left as they are"
+                .to_owned(),
+        ),
+        _ if pods.ready == pods.desired => (Some(true), Reason::AsDeclared, counted),
+        Some(first) => (
+            Some(false),
+            Reason::ALL.iter().copied().find(|one| one.as_str() == first.reason).unwrap_or(Reason::Other),
+            format!("{counted}; {} {}: {}", first.count, first.reason, first.summary),
+        ),
+        None => (Some(false), Reason::Pending, counted),
+    };
+    Said {
+        type_: "Ready",
+        status,
+        reason,
+        message,
+    }
+}
+
+fn certificate(days: Option<f64>) -> Said {
+    let (status, reason, message) = match days {
+        None => (
+            None,
+            Reason::Pending,
+            "the webhooks' certificate is not known yet".to_owned(),
+        ),
+        Some(days) if days < CERTIFICATE_DAYS => (
+            Some(false),
+            Reason::CertificateExpiring,
+            format!(
+                "the webhooks' certificate ends within {CERTIFICATE_DAYS} days and is not renewed: pods would get no sidecar; see the operator's log"
+            ),
+        ),
+        Some(_) => (
+            Some(true),
+            Reason::AsDeclared,
+            format!("the webhooks' certificate is good for more than {CERTIFICATE_DAYS} days"),
+        ),
+    };
+    Said {
+        type_: "CertificateValid",
+        status,
+        reason,
+        message,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::caches::facts::SidecarState;
+
+    fn pool() -> StorePool {
+        serde_json::from_value(json!({
+            "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool",
+            "metadata": {"name": "kv", "namespace": "team-a", "generation": 3},
+            "spec": {"podSelector": {}, "segments": [
+                {"name": "kv", "size": "1536Mi"}, {"name": "meta", "size": 8192, "pageSize": "4Ki"},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    fn pod(name: &str, generation: i64, image: &str) -> (Key, Arc<PodFacts>) {
+        let facts = PodFacts {
+            uid: format!("uid-{name}"),
+            node: Some("n1".to_owned()),
+            injection: serde_json::from_value(json!({
+                "version": 1, "pool": "kv", "poolGeneration": generation, "ranks": 1,
+                "gpusPerRank": 1, "image": image,
+            }))
+            .unwrap(),
+            plan: Some(serde_json::from_value(json!({
+                "version": 1, "source": "Node", "node": "n1", "cap": 23, "capReason": "r", "rails": [
+                    {"gpu": "0000:53:00.0", "nics": ["a", "b"], "evidence": "SameSwitch"},
+                    {"gpu": "0000:64:00.0", "nics": ["c", "d"], "evidence": "SameSwitch"},
+                ],
+            })).unwrap()),
+            sidecar: SidecarState::Running,
+            has_started: true,
+            has_ended: false,
+        };
+        (Key::new("team-a", name), Arc::new(facts))
+    }
+
+    fn mount(name: &str, status: Value) -> (String, StoreMount) {
+        let mount = json!({
+            "apiVersion": "siding.dev/v1alpha1", "kind": "StoreMount",
+            "metadata": {"name": name, "namespace": "team-a"},
+            "spec": {"pool": "kv", "poolGeneration": 3, "podUid": format!("uid-{name}"), "node": "n1"},
+            "status": status,
+        });
+        (name.to_owned(), serde_json::from_value(mount).unwrap())
+    }
+
+    fn node(bytes: u64) -> (Key, Arc<NodeFacts>) {
+        let facts = NodeFacts {
+            huge_pages: BTreeMap::from([("2Mi".to_owned(), bytes)]),
+            ..NodeFacts::default()
+        };
+        (Key::new("", "n1"), Arc::new(facts))
+    }
+
+    fn told(
+        pods: &[(Key, Arc<PodFacts>)],
+        mounts: BTreeMap<String, StoreMount>,
+        bytes: u64,
+    ) -> StorePoolStatus {
+        let pool = pool();
+        let observed = Observed {
+            pool: &pool,
+            pods,
+            mounts: &mounts,
+            nodes: &[node(bytes)],
+            image: "i",
+            certificate_days: Some(80.0),
+        };
+        status(&observed, Timestamp::UNIX_EPOCH)
+    }
+
+    fn condition<'a>(status: &'a StorePoolStatus, type_: &str) -> (&'a str, &'a str, &'a str) {
+        let found = status
+            .conditions
+            .iter()
+            .find(|one| one.type_ == type_)
+            .unwrap();
+        (&found.status, &found.reason, &found.message)
+    }
+
+    fn segment(register: f64) -> Value {
+        json!({"name": "kv", "phase": "ready", "bytes": 1, "registeredBytes": 1, "summary": "", "seconds": {"register": register}})
+    }
+
+    #[test]
+    fn pods_are_counted_and_the_slowest_is_named() {
+        let pods = [
+            pod("a", 3, "i"),
+            pod("b", 2, "i"),
+            pod("c", 3, "old"),
+            pod("d", 3, "i"),
+        ];
+        let mounts = BTreeMap::from([
+            mount("a", json!({"phase": "Ready", "segments": [segment(0.25)]})),
+            mount("b", json!({"phase": "Ready", "segments": [segment(1.5)]})),
+            mount(
+                "c",
+                json!({"phase": "Failed", "reason": "HugePagesShort", "summary": "512 pages short"}),
+            ),
+        ]);
+        let status = told(&pods, mounts, 2 << 30);
+        let counts = PodCounts {
+            desired: 4,
+            ready: 2,
+            degraded: 0,
+            failed: 1,
+            outdated: 2,
+        };
+        assert_eq!(status.pods, counts);
+        assert_eq!(
+            status.slowest_registration.as_ref().unwrap().summary,
+            "1.500 s (b)"
+        );
+        assert_eq!(
+            status.segments.as_deref(),
+            Some("kv 1536Mi/2Mi, meta 8Ki/4Ki")
+        );
+        assert_eq!(status.nodes[0].summary, "cap 23; 2 NICs a GPU (SameSwitch)");
+        assert_eq!(status.observed_generation, Some(3));
+        assert_eq!(
+            condition(&status, "Ready"),
+            (
+                "False",
+                "HugePagesShort",
+                "2 of 4 pods are ready; 1 HugePagesShort: 512 pages short"
+            )
+        );
+        assert_eq!(condition(&status, "Accepted").0, "True");
+    }
+
+    #[test]
+    fn the_mount_of_an_earlier_pod_of_the_same_name_does_not_count() {
+        let mut mounts = BTreeMap::from([mount("a", json!({"phase": "Ready"}))]);
+        mounts.get_mut("a").unwrap().spec.pod_uid = "other".to_owned();
+        let status = told(&[pod("a", 3, "i")], mounts, 2 << 30);
+        assert_eq!((status.pods.desired, status.pods.ready), (1, 0));
+    }
+
+    #[test]
+    fn a_pool_that_no_node_can_hold_says_so_and_what_mends_it() {
+        let status = told(&[], BTreeMap::new(), 1 << 30);
+        let (accepted, reason, message) = condition(&status, "Accepted");
+        assert_eq!((accepted, reason), ("False", "NoSuchHugePages"));
+        assert!(
+            message.starts_with("no node has 1536Mi of 2Mi pages (the most that one has is 1Gi)"),
+            "{message}"
+        );
+        assert_eq!(condition(&status, "Ready").0, "Unknown");
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_renewed_is_told() {
+        assert_eq!(certificate(Some(3.0)).reason, Reason::CertificateExpiring);
+        assert_eq!(certificate(Some(30.0)).status, Some(true));
+        assert_eq!(certificate(None).status, None);
+    }
+
+    #[test]
+    fn nodes_beyond_the_bound_are_counted_and_not_listed() {
+        let pods: Vec<_> = (0..70)
+            .map(|at| {
+                let (key, facts) = pod(&format!("p{at}"), 3, "i");
+                let facts = PodFacts {
+                    node: Some(format!("n{at:02}")),
+                    ..(*facts).clone()
+                };
+                (key, Arc::new(facts))
+            })
+            .collect();
+        let status = told(&pods, BTreeMap::new(), 2 << 30);
+        assert_eq!((status.nodes.len(), status.node_count), (64, 70));
+    }
+}

@@ -1,0 +1,134 @@
+//! The two webhooks. Whatever goes wrong, a pod is admitted: nothing of ours keeps one from running.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use serde_json::{Value, json};
+use siding_topology::catalogue::Catalogue;
+use tokio::time::timeout;
+use tracing::{debug, info};
+
+use crate::admission::response;
+use crate::binding::Binding;
+use crate::caches::Caches;
+use crate::caches::facts::PodFacts;
+use crate::caches::slim::Key;
+use crate::metrics::Metrics;
+use crate::planning::{self, NodeKnowledge};
+
+/// A pod of the API server's limit comes twice in a review, and JSON inside JSON grows.
+const MOST_BYTES: usize = 16 << 20;
+/// How long a pod that the scheduler knows and we do not yet is waited for: well within the
+/// webhook's own limit of 1 s.
+const POD_SEEN: Duration = Duration::from_millis(400);
+
+/// What the webhooks answer from.
+#[derive(Clone, Debug)]
+pub struct Webhooks {
+    /// The cluster.
+    pub caches: Arc<Caches>,
+    /// What is published of instance types.
+    pub catalogue: Arc<Catalogue>,
+    /// What happened is counted.
+    pub metrics: Metrics,
+}
+
+/// `/bindings`.
+pub fn router(webhooks: Webhooks) -> Router {
+    Router::new()
+        .route("/bindings", post(bindings))
+        .layer(DefaultBodyLimit::max(MOST_BYTES))
+        .with_state(webhooks)
+}
+
+async fn bindings(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
+    let started = Instant::now();
+    let (outcome, response) = match serde_json::from_slice::<Value>(&body) {
+        Ok(review) if review["request"]["uid"].is_string() => {
+            let (outcome, patch) = webhooks.bind(&review["request"]).await;
+            let uid = &review["request"]["uid"];
+            (outcome, json_response(&response(uid, patch.as_ref())))
+        }
+        _ => ("malformed", malformed()),
+    };
+    webhooks
+        .metrics
+        .admission("bindings", outcome, started.elapsed());
+    response
+}
+
+impl Webhooks {
+    async fn bind(&self, request: &Value) -> (&'static str, Option<Value>) {
+        let Some(binding) = Binding::of_request(request) else {
+            return ("untouched", None);
+        };
+        let Some(pod) = self.pod_of(&binding).await else {
+            return ("untouched", None);
+        };
+        let plan = self.plan(&binding.node, &pod);
+        let patch = plan.as_ref().and_then(|plan| binding.patch(plan).ok());
+        match (plan, patch) {
+            (Some(plan), Some(patch)) => {
+                info!(
+                    namespace = binding.namespace,
+                    pod = binding.pod,
+                    node = binding.node,
+                    cap = plan.cap,
+                    "planned at binding"
+                );
+                ("patched", Some(patch))
+            }
+            _ => {
+                debug!(
+                    namespace = binding.namespace,
+                    pod = binding.pod,
+                    node = binding.node,
+                    "nothing is known of the node: the pod keeps its safe value"
+                );
+                ("untouched", None)
+            }
+        }
+    }
+
+    /// The pod that is bound. The scheduler may have seen it a moment before us.
+    async fn pod_of(&self, binding: &Binding) -> Option<Arc<PodFacts>> {
+        let key = Key::new(&binding.namespace, &binding.pod);
+        let is_it = |pod: &Arc<PodFacts>| binding.uid.as_ref().is_none_or(|uid| *uid == pod.uid);
+        let seen = self
+            .caches
+            .pods
+            .wait_for(|pods| pods.get(&key).filter(is_it));
+        timeout(POD_SEEN, seen).await.ok()
+    }
+
+    fn plan(&self, node: &str, pod: &PodFacts) -> Option<siding_crds::plan::NodePlan> {
+        let key = Key::new("", node);
+        let (facts, topology) = (
+            self.caches.nodes.get(&key),
+            self.caches.topologies.get(&key),
+        );
+        let known = NodeKnowledge {
+            name: node,
+            node: facts.as_deref(),
+            topology: topology.as_deref(),
+            other_ranks: self.caches.other_ranks(node, &pod.uid),
+        };
+        planning::node_plan(&pod.injection, known, &self.catalogue)
+    }
+}
+
+fn json_response(value: &Value) -> Response {
+    let content_type = [(header::CONTENT_TYPE, "application/json")];
+    (content_type, value.to_string()).into_response()
+}
+
+fn malformed() -> Response {
+    let why = json!({"error": "not an AdmissionReview: there is no request.uid"});
+    (StatusCode::BAD_REQUEST, json_response(&why)).into_response()
+}

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use siding_tests::cluster::{self, BUSYBOX, Cluster};
-use siding_tests::{PATIENCE, binary};
+use siding_tests::{PATIENCE, Said, binary};
 
 #[test]
 fn a_native_sidecar_shares_huge_pages_with_its_pod_behind_a_service() {
@@ -66,7 +66,11 @@ spec: {{selector: {{app: engine}}, ports: [{{port: 80, targetPort: 8080}}]}}
     );
     let deadline = Instant::now() + PATIENCE;
     loop {
-        let said = cluster.inside(&["curl", "-sf", "--max-time", "5", &url]);
+        let said = Said::of(
+            cluster
+                .inside("curl")
+                .args(["-sf", "--max-time", "5", &url]),
+        );
         if said.code == Some(0) {
             assert_eq!(said.out, "8388608\n");
             break;

@@ -20,8 +20,8 @@ pub const BUSYBOX: &str = "siding.test/busybox:1";
 
 /// The cluster. It holds the lock of [`crate::whole_machine`], which its tests therefore must not ask for.
 pub struct Cluster {
-    kubeconfig: PathBuf,
-    directory: PathBuf,
+    /// Where its files are, such as its logs.
+    pub directory: PathBuf,
 }
 
 impl Cluster {
@@ -51,45 +51,33 @@ impl Cluster {
             return Err(said.err);
         }
         let kubeconfig = PathBuf::from(said.out.trim());
-        let directory = kubeconfig.ancestors().nth(2);
+        let directory = kubeconfig
+            .parent()
+            .ok_or("its kubeconfig is in no directory")?;
         Ok(Self {
-            directory: directory.ok_or("its kubeconfig is in no directory")?.into(),
-            kubeconfig,
+            directory: directory.into(),
         })
     }
 
     /// Runs kubectl, as an administrator.
     #[must_use]
     pub fn kubectl(&self, arguments: &[&str]) -> Said {
-        Said::of(&mut self.tool("kubectl", arguments))
+        Said::of(self.inside("kubectl").args(arguments))
     }
 
     /// Runs Helm, as an administrator.
     #[must_use]
     pub fn helm(&self, arguments: &[&str]) -> Said {
-        Said::of(&mut self.tool("helm", arguments))
+        Said::of(self.inside("helm").args(arguments))
     }
 
-    /// A command of `target/cluster/bin` that talks to the cluster.
+    /// A command in the cluster's namespaces, where pods and Services are reached by their addresses. It ends with
+    /// the cluster at the latest.
     #[must_use]
-    pub fn tool(&self, name: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.directory.join("bin").join(name));
-        let scratch = self.directory.join("run/tools");
-        command
-            .args(arguments)
-            .env("KUBECONFIG", &self.kubeconfig)
-            .env("KUBECACHEDIR", scratch.join("kubectl"))
-            .env("HELM_CACHE_HOME", scratch.join("helm"))
-            .env("HELM_CONFIG_HOME", scratch.join("helm"))
-            .env("HELM_DATA_HOME", scratch.join("helm"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    /// Runs a command in the cluster's namespaces, where pods and Services are reached by their addresses.
-    #[must_use]
-    pub fn inside(&self, command: &[&str]) -> Said {
-        Said::of(script().arg("exec").args(command))
+    pub fn inside(&self, command: &str) -> Command {
+        let mut inside = script();
+        inside.args(["exec", command]);
+        inside
     }
 
     /// An object, or a list of them, as the API gives it.
@@ -105,8 +93,9 @@ impl Cluster {
     /// Applies a manifest; what was said tells whether the API server took it.
     #[must_use]
     pub fn try_apply(&self, manifest: &str) -> Said {
-        let mut command = self.tool("kubectl", &["apply", "-f", "-"]);
+        let mut command = self.inside("kubectl");
         command
+            .args(["apply", "-f", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -169,7 +158,7 @@ impl Cluster {
     /// The requests that the API server has served so far, one audit event each.
     #[must_use]
     pub fn audit(&self) -> Vec<Value> {
-        let log = std::fs::read_to_string(self.directory.join("run/audit.log")).unwrap();
+        let log = std::fs::read_to_string(self.directory.join("audit.log")).unwrap();
         // The last line may be half written.
         log.lines()
             .map_while(|line| serde_json::from_str(line).ok())

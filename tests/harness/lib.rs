@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod cluster;
 pub mod http;
 pub mod kernel;
 
@@ -107,12 +108,7 @@ impl Said {
     /// Runs a command to its end.
     #[must_use]
     pub fn of(command: &mut Command) -> Self {
-        let output: Output = command.output().unwrap();
-        Self {
-            code: output.status.code(),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
+        Self::from(command.output().unwrap())
     }
 
     /// Its output as JSON, where it ended well.
@@ -120,6 +116,16 @@ impl Said {
     pub fn json(&self) -> Value {
         assert_eq!(self.code, Some(0), "{}", self.err);
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 

@@ -1,0 +1,6 @@
+//! Tests on a real Kubernetes. It comes up once for all of them.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod ground;

@@ -7,13 +7,8 @@ use crate::{QuantityError, parse_bytes};
 /// A quantity of bytes, kept as it was written: one object that an older schema let through must
 /// not stop the others from being read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Size {
-    /// Bytes.
-    Bytes(u64),
-    /// A quantity such as `2Gi`.
-    Quantity(String),
-}
+#[serde(transparent)]
+pub struct Size(String);
 
 impl Size {
     /// The bytes.
@@ -21,25 +16,19 @@ impl Size {
     /// # Errors
     /// What is wrong with it and what would work.
     pub fn bytes(&self) -> Result<u64, QuantityError> {
-        match self {
-            Self::Bytes(bytes) => parse_bytes(&bytes.to_string()),
-            Self::Quantity(text) => parse_bytes(text),
-        }
+        parse_bytes(&self.0)
     }
 }
 
 impl From<&str> for Size {
     fn from(text: &str) -> Self {
-        Self::Quantity(text.to_owned())
+        Self(text.to_owned())
     }
 }
 
 impl std::fmt::Display for Size {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Bytes(bytes) => bytes.fmt(f),
-            Self::Quantity(text) => f.pad(text),
-        }
+        f.pad(&self.0)
     }
 }
 
@@ -54,8 +43,9 @@ impl schemars::JsonSchema for Size {
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
-            "anyOf": [{"type": "integer"}, {"type": "string"}],
-            "x-kubernetes-int-or-string": true,
+            // Not a number as well: rules on what may be both cost the API server too much.
+            "type": "string",
+            "minLength": 1,
             "maxLength": 32,
         })
     }

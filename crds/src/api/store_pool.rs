@@ -110,7 +110,7 @@ pub struct SegmentSpec {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Its size in bytes, a quantity such as 2Gi; whole pages.
+    /// Its size in bytes, a quantity such as 2Gi or "1000000"; whole pages.
     #[x_kube(validation = rules::is_quantity(), validation = rules::is_whole_bytes())]
     pub size: Size,
     /// The size of its pages. The node must have such huge pages: the scheduler looks for them.
@@ -302,7 +302,7 @@ pub struct Mooncake {
 }
 
 /// How the sidecar gets at NICs.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("(self.mode == 'DevicePlugin') == has(self.resource)")
@@ -321,6 +321,16 @@ pub struct DeviceAccess {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 64))]
     pub count: u32,
+}
+
+impl Default for DeviceAccess {
+    fn default() -> Self {
+        Self {
+            mode: DeviceAccessMode::default(),
+            resource: None,
+            count: one(),
+        }
+    }
 }
 
 fn one() -> u32 {

@@ -32,6 +32,7 @@ fn main() -> ExitCode {
 /// Each file and its text.
 fn files(directory: &Path) -> io::Result<Vec<(PathBuf, String)>> {
     definitions()
+        .map_err(io::Error::other)?
         .into_iter()
         .map(|(name, definition)| {
             let yaml = serde_saphyr::to_string(&definition).map_err(io::Error::other)?;

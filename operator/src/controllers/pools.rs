@@ -318,7 +318,7 @@ mod tests {
             "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool",
             "metadata": {"name": "kv", "namespace": "team-a", "generation": 3},
             "spec": {"podSelector": {}, "segments": [
-                {"name": "kv", "size": "1536Mi"}, {"name": "meta", "size": 8192, "pageSize": "4Ki"},
+                {"name": "kv", "size": "1536Mi"}, {"name": "meta", "size": "8192", "pageSize": "4Ki"},
             ]},
         }))
         .unwrap()

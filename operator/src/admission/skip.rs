@@ -35,7 +35,7 @@ impl Skipped {
         let Self { reason, message } = self;
         let mut patch = Patch::of(pod.value());
         let told = format!("{reason}: {message}");
-        if reason != Skip::AlreadyInjected && has_room(pod, SKIPPED.len() + told.len()) {
+        if reason != Skip::AlreadyInjected && has_room(pod, SKIPPED.len() + told.len(), 0) {
             patch.merge("/metadata/annotations", members([(SKIPPED, told)]));
         }
         Verdict::Skip {
@@ -46,14 +46,14 @@ impl Skipped {
     }
 }
 
-/// Whether so many bytes of annotations more leave room for what comes later: the API server would
-/// refuse the pod, and that would be because of us.
-pub(super) fn has_room(pod: &Pod<'_>, bytes: usize) -> bool {
+/// Whether so many bytes of annotations more leave some to spare: beyond the limit the API server refuses the
+/// pod, and that would be because of us.
+fn has_room(pod: &Pod<'_>, bytes: usize, spare: usize) -> bool {
     let there: usize = pod
         .annotations()
         .map(|(key, value)| key.len() + value.len())
         .sum();
-    there + bytes + SPARE_BYTES <= ANNOTATIONS_BYTES
+    there + bytes + spare <= ANNOTATIONS_BYTES
 }
 
 /// What stands in the way whatever the pool.
@@ -132,7 +132,7 @@ pub(super) fn check_pod_level_resources(pod: &Pod<'_>) -> Result<(), Skipped> {
 
 /// Looks whether the annotations of the sidecar fit.
 pub(super) fn check_room(pod: &Pod<'_>, bytes: usize) -> Result<(), Skipped> {
-    if has_room(pod, bytes) {
+    if has_room(pod, bytes, SPARE_BYTES) {
         return Ok(());
     }
     let message = format!(

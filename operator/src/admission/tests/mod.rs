@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::*;
 
 /// A world of one namespace.
+#[derive(Debug)]
 pub(super) struct Scene {
     pools: Vec<Arc<StorePool>>,
     labels: BTreeMap<String, String>,
@@ -200,32 +201,36 @@ pub(super) fn variable<'a>(container: &'a Value, name: &str) -> Option<&'a Value
 
 /// That all of `before` is in `after`: members the same, items in their order.
 pub(super) fn assert_kept(before: &Value, after: &Value, path: &str) {
+    if let Err(lost) = kept(before, after, path) {
+        panic!("{lost} of {before} is gone in {after}");
+    }
+}
+
+fn kept(before: &Value, after: &Value, path: &str) -> Result<(), String> {
+    let is_ours = |key: &str| {
+        (path == "/metadata/annotations" && key.starts_with("siding.dev/"))
+            || (path == "/metadata/labels" && key == "siding.dev/pool")
+    };
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {
-            for (key, value) in before {
-                let ours = path == "/metadata/annotations" && key.starts_with("siding.dev/")
-                    || path == "/metadata/labels" && key == "siding.dev/pool";
-                if !ours {
-                    let after = after
-                        .get(key)
-                        .unwrap_or_else(|| panic!("{path}/{key} is gone"));
-                    assert_kept(value, after, &format!("{path}/{key}"));
-                }
+            for (key, value) in before.iter().filter(|(key, _)| !is_ours(key)) {
+                let path = format!("{path}/{key}");
+                kept(value, after.get(key).ok_or_else(|| path.clone())?, &path)?;
             }
+            Ok(())
         }
         (Value::Array(before), Value::Array(after)) => {
             let mut rest = after.iter();
-            for value in before {
-                let kept = |after: &&Value| {
-                    std::panic::catch_unwind(|| assert_kept(value, after, path)).is_ok()
-                };
-                assert!(
-                    rest.by_ref().any(|after| kept(&after)),
-                    "an item of {path} is gone"
-                );
-            }
+            let is_there = |value| rest.any(|after| kept(value, after, path).is_ok());
+            before
+                .iter()
+                .all(is_there)
+                .then_some(())
+                .ok_or_else(|| path.to_owned())
         }
-        (Value::Null, _) => {}
-        (before, after) => assert_eq!(before, after, "{path}"),
+        (Value::Null, _) => Ok(()),
+        (before, after) => (before == after)
+            .then_some(())
+            .ok_or_else(|| path.to_owned()),
     }
 }

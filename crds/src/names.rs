@@ -48,6 +48,15 @@ pub const STORAGE_VOLUME: &str = "siding-storage";
 /// Where that volume is mounted in the sidecar.
 pub const STORAGE_DIRECTORY: &str = "/var/lib/siding";
 
+/// An empty volume: mounted where the API's token would be, it keeps the token out of the sidecar.
+pub const NO_TOKEN_VOLUME: &str = "siding-no-token";
+/// Where the API server mounts a token, unless something is mounted there.
+pub const TOKEN_DIRECTORY: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// Volume of the node's verbs devices (`deviceAccess.mode: HostPath`).
+pub const DEVICES_VOLUME: &str = "siding-devices";
+/// The node's verbs devices.
+pub const DEVICES_DIRECTORY: &str = "/dev/infiniband";
+
 /// The volume of huge pages of one size, e.g. `siding-hugepages-2mi`.
 #[must_use]
 pub fn huge_pages_volume(page_size: &str) -> String {

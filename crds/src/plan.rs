@@ -26,6 +26,23 @@ pub struct Injection {
     pub cap: Option<NonZeroU32>,
     /// The sidecar's image.
     pub image: String,
+    /// How it gets at NICs.
+    #[serde(default)]
+    pub devices: Devices,
+}
+
+/// How a sidecar gets at NICs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Devices {
+    /// It does not: TCP only.
+    #[default]
+    None,
+    /// By the pod's own ResourceClaims, which it shares.
+    Claims,
+    /// By devices of its own.
+    DevicePlugin,
+    /// By all of the node.
+    HostPath,
 }
 
 /// Where a plan's numbers come from, the best first.

@@ -53,6 +53,16 @@ reasons! {
         PodSecurity,
         /// Device access needs what the namespace's PodSecurity level refuses.
         DeviceAccessRefused,
+        /// A sidecar that is not root needs a group for its huge pages, which would change the
+        /// permissions of the pod's own volumes.
+        FsGroupNeeded,
+        /// It sets resources for all its containers together: the sidecar's would be taken from
+        /// them.
+        PodLevelResources,
+        /// It has a volume of medium `HugePages`, which is ambiguous with pages of another size.
+        AmbiguousHugePages,
+        /// Its annotations leave no room for those of the sidecar.
+        AnnotationsFull,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Binding admission, pure: the moment the scheduler has chosen a node, the pod carries that node's
 //! cap and rails. The API server merges a Binding's annotations into the pod.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 use siding_crds::names;
 use siding_crds::plan::NodePlan;
@@ -68,6 +70,17 @@ impl Binding {
         }
         Ok(Value::Array(operations))
     }
+}
+
+/// The answer to a review of a binding: allowed, whatever happens, with a patch where there is one.
+#[must_use]
+pub fn answer(uid: &Value, patch: Option<&Value>) -> Value {
+    let mut response = json!({"uid": uid, "allowed": true});
+    if let Some(patch) = patch {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(STANDARD.encode(patch.to_string()));
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
 #[cfg(test)]

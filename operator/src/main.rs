@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Parser;
 use kube::Client;
+use siding_operator::admission::{Defaults, Level};
 use siding_operator::caches::Caches;
 use siding_operator::certificates::keeper::{Keeper, Source};
 use siding_operator::certificates::serving::InUse;
@@ -49,6 +50,10 @@ struct Arguments {
     /// The sidecar's image where a pool names none
     #[arg(long, value_name = "IMAGE")]
     sidecar_image: String,
+
+    /// The PodSecurity level that the API server enforces where a namespace has no label
+    #[arg(long, value_enum, default_value_t = Level::Privileged)]
+    pod_security: Level,
 
     /// The Service that the API server calls the webhooks by
     #[arg(long, value_name = "NAME", default_value = "siding-operator")]
@@ -149,11 +154,12 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
         identity: arguments.identity.clone(),
     };
     let stand = tokio::spawn(candidate.stand(leads, resign.clone()));
+    let sidecar_image = arguments.sidecar_image;
     let controllers = Controllers {
         client,
         caches: caches.clone(),
         catalogue: catalogue.clone(),
-        image: arguments.sidecar_image,
+        image: sidecar_image.clone(),
         metrics: metrics.clone(),
     };
     let control = tokio::spawn(controllers.run(led));
@@ -161,6 +167,10 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let until = |mut stopped: watch::Receiver<bool>| async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
+    let defaults = Arc::new(Defaults {
+        pod_security: arguments.pod_security,
+        ..Defaults::new(sidecar_image)
+    });
     let health = Health {
         caches: caches.clone(),
         in_use: in_use.clone(),
@@ -169,6 +179,7 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let hooks = router(Webhooks {
         caches,
         catalogue,
+        defaults,
         metrics,
     });
     let tls = tokio::spawn(serve_tls(webhooks, hooks, in_use, until(stopped.clone())));

@@ -1,5 +1,7 @@
 //! The two webhooks. Whatever goes wrong, a pod is admitted: nothing of ours keeps one from running.
 
+use std::borrow::Cow;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,8 +16,8 @@ use siding_topology::catalogue::Catalogue;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::admission::response;
-use crate::binding::Binding;
+use crate::admission::{self, Asked, Defaults, Verdict, World};
+use crate::binding::{self, Binding};
 use crate::caches::Caches;
 use crate::caches::facts::PodFacts;
 use crate::caches::slim::Key;
@@ -35,16 +37,51 @@ pub struct Webhooks {
     pub caches: Arc<Caches>,
     /// What is published of instance types.
     pub catalogue: Arc<Catalogue>,
+    /// What the operator was told.
+    pub defaults: Arc<Defaults>,
     /// What happened is counted.
     pub metrics: Metrics,
 }
 
-/// `/bindings`.
+/// `/pods` and `/bindings`.
 pub fn router(webhooks: Webhooks) -> Router {
     Router::new()
+        .route("/pods", post(pods))
         .route("/bindings", post(bindings))
         .layer(DefaultBodyLimit::max(MOST_BYTES))
         .with_state(webhooks)
+}
+
+async fn pods(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
+    let started = Instant::now();
+    let (outcome, response) = match admission::review(&body, |asked| webhooks.world(asked)) {
+        Ok(reviewed) => {
+            let outcome = outcome_of(&reviewed.verdict);
+            if let Verdict::Skip {
+                reason, message, ..
+            } = &reviewed.verdict
+            {
+                let namespace = &reviewed.namespace;
+                info!(namespace, %reason, message, "a pod gets no sidecar");
+            }
+            (outcome, json_bytes(reviewed.body))
+        }
+        Err(problem) => ("malformed", refused(&problem.to_string())),
+    };
+    webhooks
+        .metrics
+        .admission("pods", outcome, started.elapsed());
+    response
+}
+
+/// One word of few, for a metric's label.
+fn outcome_of(verdict: &Verdict) -> &'static str {
+    match verdict {
+        Verdict::Patch { .. } => "patched",
+        Verdict::Skip { reason, .. } => reason.as_str(),
+        Verdict::Untouched => "untouched",
+        Verdict::Malformed(_) => "malformed",
+    }
 }
 
 async fn bindings(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
@@ -53,9 +90,15 @@ async fn bindings(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
         Ok(review) if review["request"]["uid"].is_string() => {
             let (outcome, patch) = webhooks.bind(&review["request"]).await;
             let uid = &review["request"]["uid"];
-            (outcome, json_response(&response(uid, patch.as_ref())))
+            (
+                outcome,
+                json_response(&binding::answer(uid, patch.as_ref())),
+            )
         }
-        _ => ("malformed", malformed()),
+        _ => (
+            "malformed",
+            refused("not an AdmissionReview: there is no request.uid"),
+        ),
     };
     webhooks
         .metrics
@@ -64,6 +107,28 @@ async fn bindings(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
 }
 
 impl Webhooks {
+    fn world(&self, asked: &Asked<'_>) -> World<'_> {
+        let namespace = Key::new("", asked.namespace);
+        let labels = self.caches.namespaces.get(&namespace);
+        let pools = self.caches.pools.of_namespace(asked.namespace);
+        let nodes = self.caches.nodes.all();
+        let cores = nodes.iter().filter_map(|(_, node)| node.cores);
+        let fewest = cores
+            .min()
+            .and_then(|cores| NonZeroUsize::try_from(cores).ok());
+        World {
+            pools: pools
+                .into_iter()
+                .map(|(_, pool)| pool)
+                .collect::<Vec<_>>()
+                .into(),
+            namespace_labels: Cow::Owned(labels.as_deref().cloned().unwrap_or_default()),
+            defaults: &self.defaults,
+            fewest_cores: fewest,
+            most_gpus: nodes.iter().map(|(_, node)| node.gpus).max(),
+        }
+    }
+
     async fn bind(&self, request: &Value) -> (&'static str, Option<Value>) {
         let Some(binding) = Binding::of_request(request) else {
             return ("untouched", None);
@@ -124,11 +189,17 @@ impl Webhooks {
 }
 
 fn json_response(value: &Value) -> Response {
-    let content_type = [(header::CONTENT_TYPE, "application/json")];
-    (content_type, value.to_string()).into_response()
+    json_bytes(value.to_string().into_bytes())
 }
 
-fn malformed() -> Response {
-    let why = json!({"error": "not an AdmissionReview: there is no request.uid"});
-    (StatusCode::BAD_REQUEST, json_response(&why)).into_response()
+fn json_bytes(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn refused(why: &str) -> Response {
+    (
+        StatusCode::BAD_REQUEST,
+        json_response(&json!({"error": why})),
+    )
+        .into_response()
 }

@@ -21,6 +21,7 @@ const MAX_LINKS: usize = 40;
 
 /// Something that could not be learnt, where it was looked for, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[serde(deny_unknown_fields)]
 pub struct Finding {
     /// The file or folder as it was opened, that is with the root in front.
     pub path: PathBuf,

@@ -82,8 +82,8 @@ fn link_devices(root: &Root) -> io::Result<()> {
 
 fn read_everything(root: &Root) {
     let node = read_node(root, &ReadOptions::default());
-    assert!(node.gpus.len() <= 2 && node.nics.len() == 2);
-    assert!(node.nics.iter().all(|nic| nic.rate_gbps != Some(0)));
+    assert!(node.known_gpus().len() <= 2 && node.known_nics().len() == 2);
+    assert!(node.known_nics().iter().all(|nic| nic.rate_gbps != Some(0)));
     let cores = cores::own_cores(root);
     assert!(cores.cpus.is_empty() || cores.count.get() <= cores.cpus.len());
     let _ = cgroup::memory_limit_with_findings(root);

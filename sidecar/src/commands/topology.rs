@@ -62,8 +62,8 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(node: &'a Node) -> Self {
-        let distances = node.gpus.iter().map(|gpu| {
-            let nics = node.nics.iter().map(|nic| {
+        let distances = node.known_gpus().iter().map(|gpu| {
+            let nics = node.known_nics().iter().map(|nic| {
                 let place = nic.place.as_ref();
                 let found = place.and_then(|place| distance(&gpu.place, place));
                 (nic.name.as_str(), found)

@@ -39,7 +39,9 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
     let (pools, missing) = hugepages::pools(root);
     findings.extend(missing);
     if numa.len() > 1 {
-        findings.extend(without_numa(root, &gpus, &nics));
+        let gpus = gpus.as_deref().unwrap_or_default();
+        let nics = nics.as_deref().unwrap_or_default();
+        findings.extend(without_numa(root, gpus, nics));
     }
     let mut node = Node {
         instance_type,
@@ -52,6 +54,26 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
     };
     drop_repeated(&mut node.findings);
     node
+}
+
+/// What is in a folder that the kernel has only where there is something to put into it.
+enum Listing {
+    Names(Vec<String>),
+    /// The kernel has no such folder: there is nothing.
+    Absent(Finding),
+    /// It has one that can't be read, or not even what it would be in.
+    Unknown(Finding),
+}
+
+/// Lists `folder`, which the kernel lacks where `above`, which is always there, has no `name`.
+fn listing(root: &Root, above: &str, name: &str, folder: &str) -> Listing {
+    match root.list(folder) {
+        Ok(names) => Listing::Names(names),
+        Err(finding) => match root.list(above) {
+            Ok(names) if !names.iter().any(|other| other == name) => Listing::Absent(finding),
+            _ => Listing::Unknown(finding),
+        },
+    }
 }
 
 /// That devices are on no NUMA node where there are several.

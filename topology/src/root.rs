@@ -20,7 +20,7 @@ pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
 const MAX_LINKS: usize = 40;
 
 /// Something that could not be learnt, where it was looked for, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
     /// The file or folder as it was opened, that is with the root in front.

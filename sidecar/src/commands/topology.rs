@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use siding_topology::distance::{Distance, distance};
 use siding_topology::node::Node;
+use siding_topology::read::is_type_name;
 use siding_topology::{PciAddress, ReadOptions, Root, read_node};
 
 use crate::failure::Failure;
@@ -79,6 +80,7 @@ impl<'a> Report<'a> {
 
 impl TopologyArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
+        self.check_type()?;
         let mut root = Root::open(&self.root).map_err(Failure::input)?;
         if self.capture.is_some() {
             root = root.recording();
@@ -102,6 +104,18 @@ impl TopologyArgs {
             }
         };
         output::print(text)
+    }
+}
+
+impl TopologyArgs {
+    fn check_type(&self) -> Result<(), Failure> {
+        match &self.instance_type {
+            Some(given) if !is_type_name(given) => Err(Failure::input(format!(
+                "--instance-type: {given:?} is no type's name; write 1 to 63 letters, digits, \
+                 '.', '_' and '-', such as p5.48xlarge, or leave it out"
+            ))),
+            _ => Ok(()),
+        }
     }
 }
 

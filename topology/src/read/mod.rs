@@ -6,12 +6,18 @@ mod instance;
 mod nics;
 mod pci;
 
+pub use instance::is_type_name;
+
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 
 use crate::hugepages;
 use crate::node::{Gpu, Nic, Node};
 use crate::numa;
 use crate::root::{Finding, Root};
+
+/// A tree with more gaps than these has one cause.
+const MAX_FINDINGS: usize = 500;
 
 /// What is known of a node that its files do not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,7 +58,7 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
         pools,
         findings,
     };
-    drop_repeated(&mut node.findings);
+    node.findings = bounded(root, node.findings);
     node
 }
 
@@ -85,12 +91,19 @@ fn without_numa(root: &Root, gpus: &[Gpu], nics: &[Nic]) -> Option<Finding> {
     (gpus + nics > 0).then(|| root.finding(pci::DEVICES, reason))
 }
 
-fn drop_repeated(findings: &mut Vec<Finding>) {
-    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
-    for finding in findings.drain(..) {
-        if !kept.contains(&finding) {
-            kept.push(finding);
-        }
+/// Each finding once, and no more than anybody reads.
+fn bounded(root: &Root, findings: Vec<Finding>) -> Vec<Finding> {
+    let mut seen = HashSet::with_capacity(findings.len());
+    let is_new: Vec<bool> = findings
+        .iter()
+        .map(|finding| seen.insert(finding))
+        .collect();
+    let more = seen.len().saturating_sub(MAX_FINDINGS);
+    let kept = findings.into_iter().zip(is_new);
+    let kept = kept.filter_map(|(finding, is_new)| is_new.then_some(finding));
+    let mut kept: Vec<Finding> = kept.take(MAX_FINDINGS).collect();
+    if more > 0 {
+        kept.push(root.finding("", format!("{more} more findings are left out")));
     }
-    *findings = kept;
+    kept
 }

@@ -510,7 +510,8 @@ fn broken(search: &Search<'_>) -> Vec<Finding> {
 
 fn finding(folder: &str, name: &str, reason: String) -> Finding {
     Finding {
-        path: Path::new(folder).join(name),
+        // No `join`: it would end in a slash where there is no name.
+        path: Path::new(folder).iter().chain(Path::new(name)).collect(),
         reason,
     }
 }
@@ -745,9 +746,9 @@ mod tests {
         assert_eq!(
             findings(&found),
             [
-                "/sys/bus/pci/devices/: p5en.48xlarge is published with 8 GPUs; 4 GPUs attached, \
+                "/sys/bus/pci/devices: p5en.48xlarge is published with 8 GPUs; 4 GPUs attached, \
                  which counts",
-                "/sys/class/infiniband/: p5en.48xlarge is published with 16 NICs; 5 NICs attached, \
+                "/sys/class/infiniband: p5en.48xlarge is published with 16 NICs; 5 NICs attached, \
                  which counts",
                 "/sys/bus/pci/devices/0000:30:00.0: is not in the published layout of \
                  p5en.48xlarge",

@@ -3,7 +3,6 @@
 mod table;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -122,6 +121,6 @@ impl TopologyArgs {
 fn write_capture(root: &Root, file: &Path) -> Result<(), Failure> {
     let mut archive = Vec::new();
     root.capture(&mut archive)
-        .and_then(|()| fs::write(file, &archive))
-        .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))
+        .and_then(|()| output::write_file(file, &archive))
+        .map_err(|error| Failure::failed(format!("--capture: {}: {error}", file.display())))
 }

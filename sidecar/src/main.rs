@@ -8,9 +8,11 @@ use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use siding::commands::Cli;
 use siding::output::complain;
+use siding::signals::survive_file_size_limit;
 
 fn main() -> ExitCode {
     allow_all_files();
+    survive_file_size_limit();
     match Cli::parse().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {

@@ -15,6 +15,20 @@ const FEWEST_FILES: u64 = 32;
 /// SIGXFSZ: a file size limit then shows as an error of the call.
 const FILE_SIZE: i32 = 25;
 
+/// From now on a file size limit (`ulimit -f`) shows as an error of the write and ends no process.
+pub fn survive_file_size_limit() {
+    // Where the process may have no runtime, it has the kernel's default.
+    let Ok(runtime) = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+    else {
+        return;
+    };
+    let _entered = runtime.enter();
+    // It is caught for good: dropping what listens changes nothing.
+    let _ = signal(SignalKind::from_raw(FILE_SIZE));
+}
+
 /// The runtime, and the signals that ask to stop.
 pub struct Signals {
     /// Runs everything that waits.

@@ -1,23 +1,27 @@
-//! What was read of a root, as a tree in memory and as an archive.
+//! What was read of a root, as a tree in memory, which an [archive] holds.
+
+mod archive;
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
-use std::path::{Component, Path, PathBuf};
-
-use tar::{Archive, Builder, EntryType, Header};
-
-use crate::root::MAX_FILE_BYTES;
+use std::io;
+use std::path::{Path, PathBuf};
 
 /// Where the link leads that stands for a name that was listed and not opened.
-pub(crate) const NOT_CAPTURED: &str = "(listed, not captured)";
+const NAME: &str = "(listed, not captured)";
+/// How the target of a link begins that stands for what can't be read, before the reason.
+const UNREAD: &str = "(not read) ";
+/// How the target of a link begins that stands for what can't be reached, before the reason.
+const CLOSED: &str = "(not reached) ";
 
 /// As long as a path of the kernel's can be.
 const MAX_PATH_BYTES: usize = 4096;
+/// As long as one name in it can be.
+const MAX_NAME_BYTES: usize = 255;
 
-/// No capture comes near this many files and folders.
-const MAX_ENTRIES: usize = 200_000;
-/// Nor near this many bytes.
-const MAX_BYTES: u64 = 256 << 20;
+pub(crate) const ABSENT: &str = "does not exist";
+pub(crate) const NO_FILE: &str = "not a regular file";
+pub(crate) const NO_FOLDER: &str = "not a folder";
+pub(crate) const NOT_READ: &str = "was not read when this was captured";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Entry {
@@ -26,6 +30,45 @@ enum Entry {
     Link(PathBuf),
     /// Only its name is known.
     Name,
+    /// No link, and it can't be read or listed for this reason.
+    Unread(String),
+    /// Neither it nor what is below it can be reached, for this reason.
+    Closed(String),
+}
+
+impl Entry {
+    /// What a link stands for.
+    fn of_link(target: PathBuf) -> Self {
+        let text = target.to_string_lossy();
+        if text == NAME {
+            return Self::Name;
+        }
+        if let Some(reason) = text.strip_prefix(UNREAD) {
+            return Self::Unread(reason.to_owned());
+        }
+        if let Some(reason) = text.strip_prefix(CLOSED) {
+            return Self::Closed(reason.to_owned());
+        }
+        Self::Link(target)
+    }
+
+    /// Whether this is kept where `new` is seen, too: what was seen first, unless less was seen.
+    fn outlives(&self, new: &Self) -> bool {
+        match self {
+            Self::Name => false,
+            Self::Unread(_) => !matches!(new, Self::File(_)),
+            Self::Folder | Self::File(_) | Self::Link(_) | Self::Closed(_) => true,
+        }
+    }
+}
+
+/// Where a link leads that was found on a disk; an error where it only stands for what is not there.
+pub(crate) fn unpacked(target: PathBuf) -> io::Result<PathBuf> {
+    match Entry::of_link(target) {
+        Entry::Link(target) => Ok(target),
+        Entry::Unread(reason) | Entry::Closed(reason) => Err(error(&reason)),
+        Entry::Name | Entry::Folder | Entry::File(_) => Err(not_captured()),
+    }
 }
 
 /// Files, folders and links by their path below the root.
@@ -47,34 +90,73 @@ impl Tree {
         self.add(path, Entry::Link(target.to_owned()));
     }
 
-    /// Adds that something is there, whatever it is.
-    pub(crate) fn add_name(&mut self, path: &Path) {
-        self.add(path, Entry::Name);
-    }
-
     pub(crate) fn add_names(&mut self, folder: &Path, names: &[String]) {
         self.add_folder(folder);
         for name in names {
-            self.add_name(&folder.join(name));
+            self.add(&folder.join(name), Entry::Name);
         }
     }
 
-    /// Adds what was seen first; a name alone gives way to what it turns out to be.
+    /// Adds that what is there, and no link, can't be read.
+    pub(crate) fn add_unread(&mut self, path: &Path, reason: &str) {
+        self.add(path, Entry::Unread(reason.to_owned()));
+    }
+
+    /// Adds that a folder can't be listed. What is known of some names in it would look like all.
+    pub(crate) fn add_unlistable(&mut self, path: &Path, reason: &str) {
+        self.entries.retain(|below, _| !below.starts_with(path));
+        self.add_unread(path, reason);
+    }
+
+    /// Adds that what is there can't be reached.
+    pub(crate) fn add_closed(&mut self, path: &Path, reason: &str) {
+        self.add(path, Entry::Closed(reason.to_owned()));
+    }
+
+    /// Adds that what was listed is not there.
+    pub(crate) fn add_absent(&mut self, path: &Path) {
+        if self.entries.get(path) == Some(&Entry::Name) {
+            self.add_closed(path, ABSENT);
+        }
+    }
+
+    /// Adds what another tree has at a path.
+    pub(crate) fn add_from(&mut self, other: &Self, path: &Path) {
+        if let Some(entry) = other.entries.get(path) {
+            self.add(path, entry.clone());
+        }
+    }
+
     fn add(&mut self, path: &Path, entry: Entry) {
-        for folder in path.ancestors().skip(1) {
+        let is_long = |name: &std::ffi::OsStr| name.len() > MAX_NAME_BYTES;
+        if path.as_os_str().len() > MAX_PATH_BYTES || path.iter().any(is_long) {
+            return;
+        }
+        let above: Vec<&Path> = path
+            .ancestors()
+            .skip(1)
             // Where a folder is known, so are those above it.
-            if self.is_folder(folder) {
-                break;
-            }
+            .take_while(|folder| !self.is_folder(folder))
+            .collect();
+        if above.iter().any(|folder| self.ends(folder)) {
+            return;
+        }
+        for folder in above {
             self.add_entry(folder, Entry::Folder);
         }
         self.add_entry(path, entry);
     }
 
+    /// Whether nothing can be below this.
+    fn ends(&self, path: &Path) -> bool {
+        let entry = self.entries.get(path);
+        entry.is_some_and(|entry| *entry != Entry::Folder && entry.outlives(&Entry::Folder))
+    }
+
     fn add_entry(&mut self, path: &Path, entry: Entry) {
         match self.entries.get_mut(path) {
-            Some(known) if *known == Entry::Name => *known = entry,
-            Some(_) => {}
+            Some(known) if known.outlives(&entry) => {}
+            Some(known) => *known = entry,
             None => {
                 self.entries.insert(path.to_owned(), entry);
             }
@@ -88,8 +170,9 @@ impl Tree {
     pub(crate) fn text(&self, path: &Path) -> io::Result<&str> {
         match self.entries.get(path) {
             Some(Entry::File(text)) => Ok(text),
-            Some(_) => Err(io::Error::other("not a regular file")),
-            None => Err(io::ErrorKind::NotFound.into()),
+            Some(Entry::Unread(reason) | Entry::Closed(reason)) => Err(error(reason)),
+            Some(Entry::Folder | Entry::Link(_) | Entry::Name) => Err(error(NO_FILE)),
+            None => Err(error(ABSENT)),
         }
     }
 
@@ -97,16 +180,18 @@ impl Tree {
         match self.entries.get(path) {
             Some(Entry::Link(target)) => Ok(Some(target.clone())),
             Some(Entry::Name) => Err(not_captured()),
-            Some(Entry::Folder | Entry::File(_)) => Ok(None),
-            None => Err(io::ErrorKind::NotFound.into()),
+            Some(Entry::Closed(reason)) => Err(error(reason)),
+            Some(Entry::Folder | Entry::File(_) | Entry::Unread(_)) => Ok(None),
+            None => Err(error(ABSENT)),
         }
     }
 
     pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
         match self.entries.get(folder) {
             Some(Entry::Folder) => {}
-            Some(_) => return Err(io::ErrorKind::NotADirectory.into()),
-            None => return Err(io::ErrorKind::NotFound.into()),
+            Some(Entry::Unread(reason) | Entry::Closed(reason)) => return Err(error(reason)),
+            Some(Entry::File(_) | Entry::Link(_) | Entry::Name) => return Err(error(NO_FOLDER)),
+            None => return Err(error(ABSENT)),
         }
         // Paths are ordered by part, so that what is below a folder comes right after it.
         let below = self.entries.range(folder.to_owned()..).skip(1);
@@ -115,101 +200,62 @@ impl Tree {
         let names = children.filter_map(|(path, _)| path.file_name()?.to_str());
         Ok(names.map(str::to_owned).collect())
     }
+}
 
-    /// As a plain `tar`, the same bytes for the same tree.
-    pub(crate) fn write(&self, to: impl Write) -> io::Result<()> {
-        let mut archive = Builder::new(to);
-        for (path, entry) in &self.entries {
-            if path.as_os_str().is_empty() {
-                continue;
-            }
-            match entry {
-                Entry::Folder => {
-                    archive.append_data(&mut header(EntryType::Directory, 0), path, io::empty())?;
-                }
-                Entry::File(text) => {
-                    let header = &mut header(EntryType::Regular, text.len() as u64);
-                    archive.append_data(header, path, text.as_bytes())?;
-                }
-                Entry::Link(target) => {
-                    archive.append_link(&mut header(EntryType::Symlink, 0), path, target)?;
-                }
-                Entry::Name => {
-                    let header = &mut header(EntryType::Symlink, 0);
-                    archive.append_link(header, path, NOT_CAPTURED)?;
-                }
-            }
-        }
-        archive.into_inner()?.flush()
-    }
-
-    pub(crate) fn read(from: impl Read) -> io::Result<Self> {
-        let mut tree = Self::default();
-        tree.add_folder(Path::new(""));
-        let mut bytes = 0_u64;
-        for (count, entry) in Archive::new(from).entries()?.enumerate() {
-            let entry = entry.map_err(no_archive)?;
-            bytes = bytes.saturating_add(entry.size());
-            if count >= MAX_ENTRIES || bytes > MAX_BYTES {
-                return Err(io::Error::other("larger than any capture"));
-            }
-            tree.add_archived(entry)?;
-        }
-        Ok(tree)
-    }
-
-    fn add_archived(&mut self, mut entry: tar::Entry<'_, impl Read>) -> io::Result<()> {
-        if entry.path_bytes().len() > MAX_PATH_BYTES {
-            return Err(io::Error::other("holds a path longer than any"));
-        }
-        let path = inside(&entry.path()?);
-        match entry.header().entry_type() {
-            EntryType::Directory => self.add(&path, Entry::Folder),
-            EntryType::Symlink => {
-                let target = entry.link_name()?.unwrap_or_default();
-                let is_name = target == Path::new(NOT_CAPTURED);
-                let link = Entry::Link(target.into_owned());
-                self.add(&path, if is_name { Entry::Name } else { link });
-            }
-            EntryType::Regular if entry.size() <= MAX_FILE_BYTES => {
-                let mut bytes = Vec::new();
-                entry.read_to_end(&mut bytes)?;
-                self.add_file(&path, &String::from_utf8_lossy(&bytes));
-            }
-            // What a capture does not hold (devices, pipes, hard links) is not there.
-            _ => {}
-        }
-        Ok(())
+/// The error that was met with, for [`crate::root::reason`] to give the same reason.
+fn error(reason: &str) -> io::Error {
+    match reason {
+        ABSENT => io::ErrorKind::NotFound.into(),
+        reason => io::Error::other(reason),
     }
 }
 
-fn header(kind: EntryType, size: u64) -> Header {
-    let mut header = Header::new_gnu();
-    header.set_entry_type(kind);
-    header.set_mode(match kind {
-        EntryType::Directory => 0o755,
-        EntryType::Symlink => 0o777,
-        _ => 0o644,
-    });
-    header.set_mtime(0);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_size(size);
-    header
-}
-
-/// The parts of a path that lead down.
-fn inside(path: &Path) -> PathBuf {
-    let parts = path.components();
-    parts
-        .filter(|part| matches!(part, Component::Normal(_)))
-        .collect()
-}
-
-fn no_archive(error: io::Error) -> io::Error {
-    io::Error::other(format!("no plain tar archive: {error}"))
-}
-
-pub(crate) fn not_captured() -> io::Error {
+fn not_captured() -> io::Error {
     io::Error::other("was listed and not opened when this was captured")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reason<T: std::fmt::Debug>(result: io::Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_was_seen_gives_way_only_to_more() {
+        let path = Path::new("d/a");
+        let mut tree = Tree::default();
+        tree.add_absent(path);
+        assert!(tree.entries.is_empty());
+        tree.add_names(Path::new("d"), &["a".to_owned()]);
+        tree.add_unread(path, NO_FOLDER);
+        tree.add_absent(path);
+        tree.add_folder(path);
+        assert_eq!(reason(tree.names(path)), NO_FOLDER);
+        assert_eq!(tree.link(path).unwrap(), None);
+        tree.add_file(path, "1");
+        tree.add_closed(path, "later");
+        assert_eq!(tree.text(path).unwrap(), "1");
+    }
+
+    /// A folder that can't be listed is never one with the few names that are known of it.
+    #[test]
+    fn an_unlistable_folder_has_no_names() {
+        let folder = Path::new("d");
+        let mut tree = Tree::default();
+        tree.add_file(&folder.join("a"), "1");
+        tree.add_unlistable(folder, "permission denied");
+        tree.add_file(&folder.join("b"), "1");
+        assert_eq!(reason(tree.names(folder)), "permission denied");
+        assert_eq!(tree.entries.len(), 2, "the root and the folder");
+    }
+
+    #[test]
+    fn paths_that_no_kernel_has_are_left_out() {
+        let mut tree = Tree::default();
+        tree.add_file(Path::new(&"x".repeat(256)), "1");
+        tree.add_file(Path::new(&"x/".repeat(2100)), "1");
+        assert!(tree.entries.is_empty());
+    }
 }

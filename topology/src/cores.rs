@@ -94,7 +94,11 @@ pub fn own_cores(root: &Root) -> OwnCores {
 fn usable_cpus(root: &Root, findings: &mut Vec<Finding>) -> (CpuSet, CoreRule) {
     let online = cpus_in(root, ONLINE).ok();
     let (allowed, rule) = match (allowed_cpus(root), &online) {
-        (Ok(allowed), _) => (allowed, CoreRule::AllowedCpus),
+        (Ok(allowed), Some(online)) => {
+            let allowed = present(root, STATUS, allowed, online, findings);
+            (allowed, CoreRule::AllowedCpus)
+        }
+        (Ok(allowed), None) => (allowed, CoreRule::AllowedCpus),
         (Err(finding), online) => {
             findings.push(finding);
             match online {
@@ -122,6 +126,23 @@ fn usable_cpus(root: &Root, findings: &mut Vec<Finding>) -> (CpuSet, CoreRule) {
     let narrows = common.len() < allowed.len()
         || (common == cpuset && online.is_some_and(|online| cpuset.len() < online.len()));
     (common, if narrows { cpuset_rule } else { rule })
+}
+
+/// Those of the allowed CPUs that are online: the kernel allows ones that may be plugged in later.
+fn present(
+    root: &Root,
+    file: &str,
+    allowed: CpuSet,
+    online: &CpuSet,
+    findings: &mut Vec<Finding>,
+) -> CpuSet {
+    let present = allowed.intersect(online);
+    if present.is_empty() {
+        let reason = format!("its CPUs {allowed} are none of those online, {online}");
+        findings.push(root.finding(file, reason));
+        return allowed;
+    }
+    present
 }
 
 fn allowed_cpus(root: &Root) -> Result<CpuSet, Finding> {
@@ -274,6 +295,23 @@ mod tests {
         // A cpuset of all that is online explains nothing; the same CPUs and fewer do.
         assert_eq!(cpuset("0-63", "0-63\n"), "64 of 0-63 by AllowedCpus");
         assert_eq!(cpuset("0-7", "0-7\n"), "8 of 0-7 by CpusetV2");
+    }
+
+    /// CPUs that may be plugged in later are allowed, and give no time now.
+    #[test]
+    fn only_what_is_online_counts() {
+        let machine = |allowed| machine(allowed, "0::/\n", "", &[]);
+        assert_eq!(own_cores(&machine("0-255").root()).count.get(), 64);
+        assert_eq!(
+            own_cores(&machine("60-70").root()).cpus.to_string(),
+            "60-63"
+        );
+        let contradicting = own_cores(&machine("64-65").root());
+        assert_eq!(contradicting.count.get(), 2);
+        assert_eq!(
+            contradicting.findings[0].reason,
+            "its CPUs 64-65 are none of those online, 0-63"
+        );
     }
 
     #[test]

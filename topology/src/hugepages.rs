@@ -13,7 +13,7 @@ const POOLS: &str = "sys/kernel/mm/hugepages";
 
 /// The machine's huge pages of one size. All counts are pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Pool {
     /// The bytes of one page.
     pub page_bytes: u64,
@@ -34,7 +34,7 @@ pub struct Pool {
 
 /// One NUMA node's part of a [`Pool`]. Counts are pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodePool {
     /// The node's number.
     pub node: u32,

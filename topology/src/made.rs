@@ -15,7 +15,7 @@ pub(crate) fn gpu(address: &str, root: &str, bridges: &[&str], numa: Option<u32>
     Gpu {
         place: place(address, root, bridges, numa),
         vendor: 0x10de,
-        device: 0x2330,
+        device: Some(0x2330),
         uuid: None,
     }
 }
@@ -33,6 +33,7 @@ pub(crate) fn nic(
         place: Some(place(address, root, bridges, numa)),
         ids: Some((0x1d0f, 0xefa1)),
         driver: Some("efa".to_owned()),
+        port: Some(1),
         port_state: Some("ACTIVE".to_owned()),
         link_layer: Some("Unspecified".to_owned()),
         rate_gbps: Some(100),
@@ -47,8 +48,8 @@ pub(crate) fn node(gpus: &[Gpu], nics: &[Nic]) -> Node {
         instance_type: None,
         cores: None,
         numa: Vec::new(),
-        gpus: gpus.to_vec(),
-        nics: nics.to_vec(),
+        gpus: Some(gpus.to_vec()),
+        nics: Some(nics.to_vec()),
         pools: Vec::new(),
         findings: Vec::new(),
     }

@@ -1,5 +1,7 @@
 //! What a node has, as read: the plain data that rails and plans are computed from.
 
+mod written;
+
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
@@ -9,32 +11,45 @@ use crate::numa::NumaNode;
 use crate::pci::PciAddress;
 use crate::root::Finding;
 
-/// One node.
+/// One node. What is deserialized is refused where it has a key that none of these has, or a device
+/// twice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", try_from = "written::Written")]
 pub struct Node {
     /// The cloud's name for its type, where it is known (`p5.48xlarge`).
     pub instance_type: Option<String>,
     /// The node's hardware threads, never the reader's own cgroup; unknown where nothing tells.
     pub cores: Option<NodeCores>,
     /// NUMA nodes, ascending; empty where the kernel has none.
-    #[serde(default)]
     pub numa: Vec<NumaNode>,
-    /// GPUs by PCI address.
-    pub gpus: Vec<Gpu>,
-    /// NICs by name, numbers in names ordered as numbers.
-    pub nics: Vec<Nic>,
+    /// GPUs by PCI address; `None` where it is unknown which there are, or how many.
+    pub gpus: Option<Vec<Gpu>>,
+    /// NICs by name, numbers in names ordered as numbers; `None` where it is unknown which there
+    /// are.
+    pub nics: Option<Vec<Nic>>,
     /// Huge-page pools, smallest page first.
-    #[serde(default)]
     pub pools: Vec<Pool>,
     /// What could not be read, is odd, or contradicts the rest.
-    #[serde(default)]
     pub findings: Vec<Finding>,
+}
+
+impl Node {
+    /// The GPUs as far as they are known: none where it is unknown which there are.
+    #[must_use]
+    pub fn known_gpus(&self) -> &[Gpu] {
+        self.gpus.as_deref().unwrap_or_default()
+    }
+
+    /// The NICs as far as they are known: none where it is unknown which there are.
+    #[must_use]
+    pub fn known_nics(&self) -> &[Nic] {
+        self.nics.as_deref().unwrap_or_default()
+    }
 }
 
 /// The hardware threads that pods of the node may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeCores {
     /// How many.
     pub count: NonZeroUsize,
@@ -55,7 +70,7 @@ pub enum CoreSource {
 
 /// Where a device hangs in the PCI tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PciPlace {
     /// The device.
     pub address: PciAddress,
@@ -78,21 +93,21 @@ impl PciPlace {
 
 /// A GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Gpu {
     /// Where it is.
     pub place: PciPlace,
     /// PCI vendor id.
     pub vendor: u16,
-    /// PCI device id.
-    pub device: u16,
+    /// PCI device id, where it can be read.
+    pub device: Option<u16>,
     /// The driver's UUID, where `/proc/driver/nvidia` tells.
     pub uuid: Option<String>,
 }
 
 /// A NIC: a device of `/sys/class/infiniband`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Nic {
     /// Its name (`rdmap79s0`, `mlx5_0`).
     pub name: String,
@@ -102,11 +117,15 @@ pub struct Nic {
     pub ids: Option<(u16, u16)>,
     /// The driver (`efa`, `mlx5_core`, `rdma_rxe`).
     pub driver: Option<String>,
-    /// State of its first port (`ACTIVE`, `DOWN`).
+    /// The port that the following is told of: its first active one, else its first.
+    #[serde(default)]
+    pub port: Option<u32>,
+    /// State of that port (`ACTIVE`, `DOWN`).
     pub port_state: Option<String>,
-    /// Link layer of its first port (`InfiniBand`, `Ethernet`, `Unspecified`).
+    /// Its link layer (`InfiniBand`, `Ethernet`, `Unspecified`).
     pub link_layer: Option<String>,
-    /// Rate of its first port, Gbit/s; 0 is never written for unknown.
+    /// Its rate, Gbit/s; 0 is never written for unknown.
+    #[serde(default, deserialize_with = "written::rate")]
     pub rate_gbps: Option<u32>,
     /// Its network device, where it has one.
     pub netdev: Option<String>,
@@ -127,7 +146,7 @@ impl Nic {
 /// Why a NIC can't be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unusable {
-    /// Its port is not active.
+    /// None of its ports is active.
     Down,
     /// A virtual function's or another virtual device that pods do not get.
     Virtual,

@@ -10,7 +10,7 @@ const NODES: &str = "sys/devices/system/node";
 
 /// One NUMA node of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NumaNode {
     /// The kernel's number; numbers may have gaps.
     pub id: u32,

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::budget::{self, Fit, NicLimits, Refusal};
 use crate::catalogue::{CatalogueEntry, NicsPerGpu};
 use crate::factor::{DEFAULT_FACTOR, Factor};
-use crate::node::{CoreSource, Node};
+use crate::node::{CoreSource, Nic, Node};
 use crate::pci::PciAddress;
 use crate::rails::{self, Evidence, GpuRails, HostRails, Rails};
 use crate::size::page_name;
@@ -252,8 +252,8 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
         }
     };
     let rails = match input.devices {
-        Devices::Node(node) => Some(rails::rails(node, input.entry)),
-        Devices::Counts { .. } => None,
+        Devices::Node(node) if is_listed(node) => Some(rails::rails(node, input.entry)),
+        Devices::Node(_) | Devices::Counts { .. } => None,
     };
     let ranks = count.map_or_else(Vec::new, |count| {
         ranks(input, &inputs, rails.as_ref(), count)
@@ -297,10 +297,10 @@ fn inputs(input: &PlanInput<'_>) -> Inputs {
     let entry = input.entry;
     let (gpus, nics, cores) = match input.devices {
         Devices::Node(node) => {
-            let usable = node.nics.iter().filter(|nic| nic.is_usable());
+            let usable = |nics: &Vec<Nic>| nics.iter().filter(|nic| nic.is_usable()).count();
             (
-                Some(node.gpus.len()),
-                Some(usable.count()),
+                node.gpus.as_ref().map(Vec::len),
+                node.nics.as_ref().map(usable),
                 read_cores(node),
             )
         }
@@ -331,6 +331,11 @@ fn inputs(input: &PlanInput<'_>) -> Inputs {
         factor_rule,
         factor_reason,
     }
+}
+
+/// Whether it is known which devices the node has.
+fn is_listed(node: &Node) -> bool {
+    node.gpus.is_some() && node.nics.is_some()
 }
 
 fn read_cores(node: &Node) -> Option<(NonZeroUsize, CoresFrom)> {
@@ -443,6 +448,9 @@ fn near(input: &PlanInput<'_>, gpus: &[GpuRails]) -> Option<Near> {
     let Devices::Node(node) = input.devices else {
         return None;
     };
+    if !is_listed(node) {
+        return None;
+    }
     // The first of the weakest.
     if let Some(weakest) = gpus.iter().rev().max_by_key(|gpu| gpu.evidence) {
         return Some(Near {
@@ -500,15 +508,17 @@ fn segments(input: &PlanInput<'_>, nics: Option<usize>) -> Vec<SegmentPlan> {
 
 /// The NICs of a segment, where they are known, and what they can take.
 fn segment_rails(input: &PlanInput<'_>, numa: Option<u32>) -> (Option<HostRails>, NicLimits) {
-    let Devices::Node(node) = input.devices else {
+    let node = match input.devices {
+        Devices::Node(node) => Some(node).filter(|node| node.nics.is_some()),
+        Devices::Counts { .. } => None,
+    };
+    let Some(node) = node else {
         let driver = input.entry.filter(|entry| entry.has_efa()).map(|_| "efa");
         return (None, NicLimits::of_driver(driver));
     };
     let rails = rails::host_rails(node, numa);
-    let nics = node
-        .nics
-        .iter()
-        .filter(|nic| rails.nics.contains(&nic.name));
+    let nics = node.known_nics().iter();
+    let nics = nics.filter(|nic| rails.nics.contains(&nic.name));
     let limits = nics
         .map(|nic| NicLimits::of_driver(nic.driver.as_deref()))
         .fold(NicLimits::default(), NicLimits::and);
@@ -866,10 +876,53 @@ mod tests {
         assert_eq!(rails.nics, ["n1", "n2", "n3", "n4", "n5"]);
     }
 
+    /// What could not be listed is not 0: no cap is computed from it, and nothing is checked.
+    #[test]
+    fn unlisted_devices_are_unknown() {
+        let (mut no_gpus, mut no_nics) = (node(), node());
+        no_gpus.gpus = None;
+        no_nics.nics = None;
+        let with_segment = |node| PlanInput {
+            segments: vec![segment("kv", 1 << 45)],
+            ..of(node)
+        };
+        let planned = plan(&with_segment(&no_gpus));
+        assert_eq!(
+            (planned.cap, planned.cap_rule),
+            (None, CapRule::UnknownRanks)
+        );
+        assert_eq!((planned.inputs.gpus, planned.inputs.nics), (None, Some(5)));
+        assert_eq!((planned.ranks_planned, planned.rails), (None, None));
+        assert_eq!(planned.segments[0].nic_count, Some(5));
+        let bound = plan(&PlanInput {
+            ranks_bound: 2,
+            ..of(&no_gpus)
+        });
+        assert_eq!(bound.cap, NonZeroUsize::new(30));
+        assert_eq!(
+            (&bound.ranks[0].nics, bound.ranks[0].nic_count),
+            (&None, None)
+        );
+
+        let planned = plan(&with_segment(&no_nics));
+        assert_eq!(planned.inputs.nics, None);
+        assert_eq!((planned.cap, planned.rails), (NonZeroUsize::new(30), None));
+        assert_eq!(
+            (&planned.ranks[0].nics, planned.ranks[0].nic_count),
+            (&None, None)
+        );
+        let segment = &planned.segments[0];
+        assert_eq!((&segment.rails, segment.nic_count), (&None, None));
+        assert_eq!(
+            segment.reason,
+            "how many NICs there are is unknown: not checked"
+        );
+    }
+
     #[test]
     fn segments_where_something_is_unknown() {
         let mut node = node();
-        for nic in &mut node.nics {
+        for nic in node.nics.iter_mut().flatten() {
             nic.driver = Some("mlx5_core".to_owned());
         }
         let segments = vec![segment("kv", 1 << 45)];
@@ -888,7 +941,7 @@ mod tests {
             reason(counted(None, None)),
             "how many NICs there are is unknown: not checked"
         );
-        node.nics.clear();
+        node.nics = Some(Vec::new());
         assert_eq!(reason(of(&node)), "no NIC to register on");
         let published = Catalogue::published();
         let input = PlanInput {

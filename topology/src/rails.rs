@@ -222,7 +222,11 @@ fn numa_of(nic: &Nic) -> Option<u32> {
 }
 
 fn usable(node: &Node) -> Vec<&Nic> {
-    let mut nics: Vec<&Nic> = node.nics.iter().filter(|nic| nic.is_usable()).collect();
+    let mut nics: Vec<&Nic> = node
+        .known_nics()
+        .iter()
+        .filter(|nic| nic.is_usable())
+        .collect();
     nics.sort_by_key(|nic| order(nic));
     nics
 }
@@ -262,9 +266,9 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(node: &'a Node, entry: Option<&'a CatalogueEntry>) -> Self {
-        let mut gpus: Vec<&Gpu> = node.gpus.iter().collect();
+        let mut gpus: Vec<&Gpu> = node.known_gpus().iter().collect();
         gpus.sort_by_key(|gpu| (gpu.place.address, gpu.uuid.as_deref()));
-        let mut broken: Vec<_> = node.nics.iter().filter_map(mendable).collect();
+        let mut broken: Vec<_> = node.known_nics().iter().filter_map(mendable).collect();
         broken.sort_by_key(|(nic, _)| order(nic));
         Self {
             entry,
@@ -506,7 +510,8 @@ fn broken(search: &Search<'_>) -> Vec<Finding> {
 
 fn finding(folder: &str, name: &str, reason: String) -> Finding {
     Finding {
-        path: Path::new(folder).join(name),
+        // No `join`: it would end in a slash where there is no name.
+        path: Path::new(folder).iter().chain(Path::new(name)).collect(),
         reason,
     }
 }
@@ -520,15 +525,18 @@ fn contradictions(node: &Node, search: &Search<'_>) -> Vec<Finding> {
         nic.unusable
             .is_none_or(|why| matches!(why, Unusable::Down | Unusable::NoUverbs))
     };
-    let attached = node.nics.iter().filter(is_attached).count();
+    let gpus = node.gpus.as_ref().map(Vec::len);
+    let nics = node.nics.as_ref();
+    let nics = nics.map(|nics| nics.iter().filter(is_attached).count());
     let name = &entry.instance_type;
     let counts = [
-        (PCI_DEVICES, "GPU", entry.gpus, node.gpus.len()),
-        (RDMA_DEVICES, "NIC", entry.nics, attached),
+        (PCI_DEVICES, "GPU", entry.gpus, gpus),
+        (RDMA_DEVICES, "NIC", entry.nics, nics),
     ];
     let counts = counts
         .into_iter()
         .filter_map(|(folder, noun, published, attached)| {
+            let attached = attached?;
             let published = published.filter(|published| *published != attached)?;
             let (published, attached) = (count(published, noun), count(attached, noun));
             let reason =
@@ -706,7 +714,7 @@ mod tests {
                 nic_alone("32", Some(1)),
             ],
         );
-        node.gpus[3].place.numa = Some(7);
+        node.gpus.as_mut().unwrap()[3].place.numa = Some(7);
         let published = Catalogue::published();
         let entry = published.entry("p5en.48xlarge");
         let found = rails(&node, entry);
@@ -738,9 +746,9 @@ mod tests {
         assert_eq!(
             findings(&found),
             [
-                "/sys/bus/pci/devices/: p5en.48xlarge is published with 8 GPUs; 4 GPUs attached, \
+                "/sys/bus/pci/devices: p5en.48xlarge is published with 8 GPUs; 4 GPUs attached, \
                  which counts",
-                "/sys/class/infiniband/: p5en.48xlarge is published with 16 NICs; 5 NICs attached, \
+                "/sys/class/infiniband: p5en.48xlarge is published with 16 NICs; 5 NICs attached, \
                  which counts",
                 "/sys/bus/pci/devices/0000:30:00.0: is not in the published layout of \
                  p5en.48xlarge",
@@ -910,7 +918,7 @@ mod tests {
             "5 of the 6 usable NICs of NUMA node 0: they saturate its memory (1638 Gbit/s)"
         );
         let mut faster = seven();
-        for nic in &mut faster.nics {
+        for nic in faster.nics.iter_mut().flatten() {
             nic.rate_gbps = Some(800);
         }
         let host = host_rails(&faster, Some(0));
@@ -923,7 +931,7 @@ mod tests {
     #[test]
     fn host_rails_where_something_is_unknown() {
         let mut node = seven();
-        node.nics[5].rate_gbps = None;
+        node.nics.as_mut().unwrap()[5].rate_gbps = None;
         let host = host_rails(&node, Some(0));
         assert_eq!((host.nics.len(), host.gbps), (6, None));
         assert_eq!(
@@ -994,7 +1002,7 @@ mod tests {
                 .map(|(index, place)| Gpu {
                     place,
                     vendor: 0x10de,
-                    device: 1,
+                    device: Some(1),
                     uuid: Some(format!("GPU-{index}")),
                 })
                 .collect();
@@ -1020,8 +1028,8 @@ mod tests {
         fn every_gpu_has_a_usable_nic_where_there_is_one(node in any_node(), entry in any_entry()) {
             let published = Catalogue::published();
             let rails = rails(&node, entry.map(|index| &published.entries()[index]));
-            prop_assert_eq!(rails.gpus.len(), node.gpus.len());
-            let usable: BTreeSet<&str> = node.nics.iter()
+            prop_assert_eq!(rails.gpus.len(), node.known_gpus().len());
+            let usable: BTreeSet<&str> = node.known_nics().iter()
                 .filter(|nic| nic.is_usable())
                 .map(|nic| nic.name.as_str())
                 .collect();
@@ -1036,8 +1044,8 @@ mod tests {
         #[test]
         fn the_order_of_enumeration_does_not_matter(
             (node, gpus, nics) in any_node().prop_flat_map(|node| {
-                let gpus = Just(node.gpus.clone()).prop_shuffle();
-                let nics = Just(node.nics.clone()).prop_shuffle();
+                let gpus = Just(node.known_gpus().to_vec()).prop_shuffle();
+                let nics = Just(node.known_nics().to_vec()).prop_shuffle();
                 (Just(node), gpus, nics)
             }),
             entry in any_entry(),
@@ -1045,7 +1053,7 @@ mod tests {
         ) {
             let published = Catalogue::published();
             let entry = entry.map(|index| &published.entries()[index]);
-            let shuffled = Node { gpus, nics, ..node.clone() };
+            let shuffled = Node { gpus: Some(gpus), nics: Some(nics), ..node.clone() };
             prop_assert_eq!(rails(&node, entry), rails(&shuffled, entry));
             prop_assert_eq!(host_rails(&node, numa), host_rails(&shuffled, numa));
         }

@@ -10,17 +10,20 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::capture::{NOT_CAPTURED, Tree, not_captured};
+use crate::capture::{ABSENT, NO_FILE, NO_FOLDER, NOT_READ, Tree, unpacked};
 use crate::{fields, mountinfo};
 
 /// No file of `/proc` or `/sys` that is read here comes near this many bytes.
 pub(crate) const MAX_FILE_BYTES: u64 = 16 << 20;
 
+pub(crate) const TOO_LARGE: &str = "larger than 16 MiB";
+
 /// As many links in a row as the kernel itself follows.
 const MAX_LINKS: usize = 40;
 
 /// Something that could not be learnt, where it was looked for, and why.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
+#[serde(deny_unknown_fields)]
 pub struct Finding {
     /// The file or folder as it was opened, that is with the root in front.
     pub path: PathBuf,
@@ -62,8 +65,10 @@ impl Root {
     /// A copy of (part of) a machine's tree at `base`.
     #[must_use]
     pub fn at(base: impl Into<PathBuf>) -> Self {
+        let base: PathBuf = base.into();
         Self {
-            base: base.into(),
+            // Without a slash at its end.
+            base: base.components().collect(),
             archive: None,
             record: None,
             memory: None,
@@ -79,10 +84,8 @@ impl Root {
         let base = path.into();
         match open_tree(&base) {
             Ok(archive) => Ok(Self {
-                base,
                 archive: archive.map(Arc::new),
-                record: None,
-                memory: None,
+                ..Self::at(base)
             }),
             Err(error) => Err(Finding {
                 path: base,
@@ -213,9 +216,7 @@ impl Root {
             .follow(rel.as_ref())
             .map_err(|error| self.finding(&rel, reason(&error)))?;
         // A recording learns what is there, though nothing may be read below it.
-        if self.record.is_some() && !self.is_dir(&real) {
-            self.note(|record| record.add_name(&real));
-        }
+        self.note_there(&real);
         Ok(real)
     }
 
@@ -225,9 +226,10 @@ impl Root {
         }
         let real = self.follow(rel)?;
         let text = match &self.archive {
-            Some(tree) => tree.text(&real)?.to_owned(),
-            None => read_text(&self.base.join(&real))?,
+            Some(tree) => tree.text(&real).map(str::to_owned),
+            None => read_text(&self.base.join(&real)),
         };
+        let text = text.inspect_err(|error| self.note_unread(&real, error))?;
         self.note(|record| match real.ends_with("mountinfo") {
             true => record.add_file(&real, &mountinfo::for_capture(&text)),
             false => record.add_file(&real, &text),
@@ -238,9 +240,10 @@ impl Root {
     fn names(&self, rel: &Path) -> io::Result<Vec<String>> {
         let real = self.follow(rel)?;
         let names = match &self.archive {
-            Some(tree) => tree.names(&real)?,
-            None => names(&self.base.join(&real))?,
+            Some(tree) => tree.names(&real),
+            None => names(&self.base.join(&real)),
         };
+        let names = names.inspect_err(|error| self.note_unlisted(&real, error))?;
         self.note(|record| record.add_names(&real, &names));
         Ok(names)
     }
@@ -254,6 +257,47 @@ impl Root {
         if let Some(record) = &self.record {
             add(&mut lock(record));
         }
+    }
+
+    /// Notes what is at a path that is no link and is not read.
+    fn note_there(&self, real: &Path) {
+        self.note(|record| match &self.archive {
+            Some(tree) => record.add_from(tree, real),
+            None if self.base.join(real).is_dir() => record.add_folder(real),
+            None => record.add_unread(real, NOT_READ),
+        });
+    }
+
+    /// Notes why a text can't be read.
+    fn note_unread(&self, real: &Path, error: &io::Error) {
+        self.note(|record| match &self.archive {
+            Some(tree) => record.add_from(tree, real),
+            None if is_absence(error) => record.add_absent(real),
+            None if self.base.join(real).is_dir() => record.add_folder(real),
+            None => record.add_unread(real, &reason(error)),
+        });
+    }
+
+    /// Notes why names can't be listed.
+    fn note_unlisted(&self, real: &Path, error: &io::Error) {
+        self.note(|record| match &self.archive {
+            Some(tree) => record.add_from(tree, real),
+            None if is_absence(error) => record.add_absent(real),
+            None if self.base.join(real).is_dir() => record.add_unlistable(real, &reason(error)),
+            None => record.add_unread(real, &reason(error)),
+        });
+    }
+
+    /// Notes why a path leads no further.
+    fn note_closed(&self, real: &Path, error: &io::Error) {
+        if let Some(folder) = real.parent() {
+            self.note_there(folder);
+        }
+        self.note(|record| match &self.archive {
+            Some(tree) => record.add_from(tree, real),
+            None if is_absence(error) => record.add_absent(real),
+            None => record.add_closed(real, &reason(error)),
+        });
     }
 
     fn follow(&self, rel: &Path) -> io::Result<PathBuf> {
@@ -289,7 +333,9 @@ impl Root {
                 continue;
             }
             real.push(part);
-            let Some(target) = self.link(&real)? else {
+            let target = self.link(&real);
+            let target = target.inspect_err(|error| self.note_closed(&real, error))?;
+            let Some(target) = target else {
                 continue;
             };
             links += 1;
@@ -324,8 +370,7 @@ impl Root {
             return tree.link(real);
         }
         match fs::read_link(self.base.join(real)) {
-            Ok(target) if target == Path::new(NOT_CAPTURED) => Err(not_captured()),
-            Ok(target) => Ok(Some(target)),
+            Ok(target) => unpacked(target).map(Some),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(None),
             Err(error) => Err(error),
         }
@@ -362,21 +407,28 @@ fn open_tree(path: &Path) -> io::Result<Option<Tree>> {
 fn read_text(path: &Path) -> io::Result<String> {
     // A pipe or a device would block or never end.
     if !fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("not a regular file"));
+        return Err(io::Error::other(NO_FILE));
     }
     let mut bytes = Vec::new();
     File::open(path)?
         .take(MAX_FILE_BYTES + 1)
         .read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(io::Error::other("larger than 16 MiB"));
+    // What is replaced in it may make it longer.
+    let text = String::from_utf8_lossy(&bytes);
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(io::Error::other(TOO_LARGE));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(text.into_owned())
 }
 
 fn names(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
-    for entry in fs::read_dir(path)? {
+    let entries = fs::read_dir(path).map_err(|error| match error.kind() {
+        // What leads here was followed: it is no part of the path that is none.
+        io::ErrorKind::NotADirectory => io::Error::other(NO_FOLDER),
+        _ => error,
+    });
+    for entry in entries? {
         names.extend(entry?.file_name().into_string());
     }
     names.sort_unstable();
@@ -392,7 +444,7 @@ fn is_absence(error: &io::Error) -> bool {
 
 fn reason(error: &io::Error) -> String {
     match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "does not exist".to_owned(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ABSENT.to_owned(),
         io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
         _ => error.to_string(),
     }

@@ -42,11 +42,14 @@ fn place(place: &PciPlace) -> String {
 }
 
 fn gpus(node: &Node) -> Vec<String> {
-    node.gpus.iter().map(|gpu| place(&gpu.place)).collect()
+    node.known_gpus()
+        .iter()
+        .map(|gpu| place(&gpu.place))
+        .collect()
 }
 
 fn nics(node: &Node) -> Vec<String> {
-    let nics = node.nics.iter().map(|nic| {
+    let nics = node.known_nics().iter().map(|nic| {
         let place = nic.place.as_ref().map_or("nowhere".to_owned(), place);
         format!("{} {place}", nic.name)
     });
@@ -54,7 +57,7 @@ fn nics(node: &Node) -> Vec<String> {
 }
 
 fn unusable(node: &Node) -> Vec<(&str, Unusable)> {
-    let nics = node.nics.iter();
+    let nics = node.known_nics().iter();
     nics.filter_map(|nic| Some((nic.name.as_str(), nic.unusable?)))
         .collect()
 }
@@ -62,8 +65,12 @@ fn unusable(node: &Node) -> Vec<(&str, Unusable)> {
 /// How often each distance occurs between GPUs and NICs.
 fn distances(node: &Node) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
-    for gpu in &node.gpus {
-        for nic in node.nics.iter().filter_map(|nic| nic.place.as_ref()) {
+    for gpu in node.known_gpus() {
+        for nic in node
+            .known_nics()
+            .iter()
+            .filter_map(|nic| nic.place.as_ref())
+        {
             let found = distance(&gpu.place, nic);
             let name = found.map_or("?".to_owned(), |found| found.to_string());
             *counts.entry(name).or_default() += 1;
@@ -101,9 +108,9 @@ fn p5() {
                 "bb/bb:00.0/bc:00.0/bd:04.0/ca:00.0 numa 1",
             ]
         );
-        let ids = node.gpus.iter().map(|gpu| (gpu.vendor, gpu.device));
-        assert_eq!(ids.collect::<Vec<_>>(), [(0x10de, device); 8]);
-        let last = node.gpus[7].uuid.as_deref();
+        let ids = node.known_gpus().iter().map(|gpu| (gpu.vendor, gpu.device));
+        assert_eq!(ids.collect::<Vec<_>>(), [(0x10de, Some(device)); 8]);
+        let last = node.known_gpus()[7].uuid.as_deref();
         assert_eq!(last, Some("GPU-00000000-0000-4000-8000-000000000007"));
         let nics = nics(&node);
         assert_eq!(nics.len(), 32);
@@ -134,7 +141,7 @@ fn p5() {
 #[test]
 fn a_nic_in_full() {
     let node = node("p5.48xlarge");
-    let nic = &node.nics[0];
+    let nic = &node.known_nics()[0];
     assert_eq!(nic.ids, Some((0x1d0f, 0xefa1)));
     assert_eq!(nic.driver.as_deref(), Some("efa"));
     assert_eq!(nic.port_state.as_deref(), Some("ACTIVE"));
@@ -164,7 +171,7 @@ fn p4d() {
                 "a0/a0:1d.0 numa 1",
             ]
         );
-        assert_eq!(node.gpus[0].device, device);
+        assert_eq!(node.known_gpus()[0].device, Some(device));
         assert_eq!(
             nics(&node),
             [
@@ -199,7 +206,11 @@ fn p5en() {
             "8f/8f:00.0/90:00.0/91:05.0/a5:00.0 numa 1",
         ]
     );
-    let names: Vec<&str> = node.nics.iter().map(|nic| nic.name.as_str()).collect();
+    let names: Vec<&str> = node
+        .known_nics()
+        .iter()
+        .map(|nic| nic.name.as_str())
+        .collect();
     assert_eq!(
         names,
         [
@@ -221,7 +232,11 @@ fn p5en() {
             "rdmap163s0"
         ]
     );
-    assert!(node.nics.iter().all(|nic| nic.rate_gbps == Some(200)));
+    assert!(
+        node.known_nics()
+            .iter()
+            .all(|nic| nic.rate_gbps == Some(200))
+    );
     assert_eq!(unusable(&node), []);
     assert_eq!(
         distances(&node),
@@ -255,8 +270,8 @@ fn p6_b200_without_its_nvlink_controllers() {
             ("ibp116s0f0", Unusable::NvlinkController)
         ]
     );
-    assert_eq!(node.nics[0].netdev.as_deref(), Some("ibp115s0f0"));
-    assert_eq!(node.gpus.len(), 8);
+    assert_eq!(node.known_nics()[0].netdev.as_deref(), Some("ibp115s0f0"));
+    assert_eq!(node.known_gpus().len(), 8);
     assert_eq!(gpus(&node)[4], "66/66:00.0/67:00.0/68:02.0/75:00.0 numa 1");
 }
 
@@ -266,7 +281,7 @@ fn the_same_controller_on_a_node_without_efa() {
     let mut machine = instances::of("p6-b200.48xlarge").unwrap();
     machine.devices.retain(|device| device.ids.0 != 0x1d0f);
     let node = read(&machine);
-    assert_eq!(node.nics.len(), 2);
+    assert_eq!(node.known_nics().len(), 2);
     assert_eq!(unusable(&node), []);
 }
 
@@ -286,7 +301,7 @@ fn everything_on_bus_0_of_no_numa_node() {
             ["16", "17", "18", "19", "1a", "1b", "1c", "1d"]
                 .map(|device| format!("00/00:{device}.0 numa ?"))
         );
-        assert_eq!(node.gpus[0].device, device);
+        assert_eq!(node.known_gpus()[0].device, Some(device));
         assert_eq!(nics(&node), ["rdmap0s21 00/00:15.0 numa ?"]);
         assert_eq!(distances(&node), counts([("PHB", 8)]));
     }
@@ -333,7 +348,7 @@ fn azure_has_a_domain_for_each_device() {
     assert_eq!(nics.len(), 8);
     assert_eq!(nics[0], "mlx5_ib0 pci0101:00/0101:00:00.0 numa 0");
     assert_eq!(nics[7], "mlx5_ib7 pci0108:00/0108:00:00.0 numa 1");
-    let nic = &node.nics[3];
+    let nic = &node.known_nics()[3];
     assert_eq!(nic.ids, Some((0x15b3, 0x101e)));
     assert_eq!(nic.driver.as_deref(), Some("mlx5_core"));
     assert_eq!(nic.link_layer.as_deref(), Some("InfiniBand"));
@@ -376,7 +391,7 @@ fn why_a_nic_is_unusable() {
     let node = read_with(&machine, &allowed);
     expected.truncate(3);
     assert_eq!(unusable(&node), expected);
-    let rxe = &node.nics[4];
+    let rxe = &node.known_nics()[4];
     assert_eq!(rxe.driver.as_deref(), Some("rdma_rxe"));
     assert_eq!(rxe.netdev.as_deref(), Some("ens5"));
     assert_eq!(rxe.ids, Some((0x1d0f, 0xec20)), "those of its parent");
@@ -411,7 +426,7 @@ fn mig_is_said() {
     };
     *mig_instances = 7;
     let node = read(&machine);
-    assert_eq!(node.gpus.len(), 8);
+    assert_eq!(node.known_gpus().len(), 8);
     assert_eq!(
         reasons(&node),
         ["GPU 0000:10:1d.0 is cut into 7 MIG instances: what is planned is for the whole GPU"]
@@ -462,7 +477,11 @@ fn nothing_there() {
     let root = Root::at(empty.path());
     let node = read_node(&root, &ReadOptions::default());
     assert_eq!((node.instance_type.as_deref(), node.cores), (None, None));
-    assert!(node.gpus.is_empty() && node.nics.is_empty());
+    assert_eq!(
+        (&node.gpus, &node.nics),
+        (&None, &None),
+        "unknown, not none"
+    );
     assert!(node.numa.is_empty() && node.pools.is_empty());
     let said: Vec<String> = node.findings.iter().map(ToString::to_string).collect();
     let base = empty.path().display();
@@ -473,11 +492,10 @@ fn nothing_there() {
             format!("{base}/proc/self/mountinfo: does not exist"),
             format!("{base}/sys/devices/system/cpu/online: does not exist"),
             format!("{base}/sys/devices/system/node: does not exist"),
-            format!("{base}/sys/bus/pci/devices: does not exist"),
             format!(
-                "{base}/sys/class/infiniband: does not exist: no RDMA device, or its kernel \
-                 module is not loaded"
+                "{base}/sys/bus/pci/devices: does not exist: how many GPUs there are is unknown"
             ),
+            format!("{base}/sys/class/infiniband: does not exist: which NICs there are is unknown"),
             format!("{base}/sys/kernel/mm/hugepages: does not exist"),
         ]
     );
@@ -487,12 +505,16 @@ fn nothing_there() {
 fn a_machine_without_pci() {
     let machine = Machine::bare("QEMU", "microvm", 4, 1);
     let planted = machine.planted();
-    fs::remove_dir_all(planted.path().join("sys/bus")).unwrap();
+    fs::remove_dir_all(planted.path().join("sys/bus/pci")).unwrap();
     let root = Root::at(planted.path());
     let node = read_node(&root, &ReadOptions::default());
     assert_eq!(node.cores.unwrap().count.get(), 4);
     assert_eq!(
-        (node.gpus.len(), node.nics.len(), node.numa.len()),
+        (
+            node.known_gpus().len(),
+            node.known_nics().len(),
+            node.numa.len()
+        ),
         (0, 0, 1)
     );
     assert_eq!(
@@ -526,14 +548,14 @@ fn gaps_of_a_device_are_said_and_no_gpu_is_dropped() {
     fs::rename(root.path("sys/devices/pci0000:a0/0000:a0:1d.0"), &link).unwrap();
 
     let node = read_node(&root, &ReadOptions::default());
-    assert_eq!(node.gpus.len(), 8);
+    assert_eq!(node.known_gpus().len(), 8);
     assert_eq!(gpus(&node)[0], "10/10:1c.0 numa ?");
     assert_eq!(gpus(&node)[7], "?0000:a0:1d.0/a0:1d.0 numa 1");
-    assert!(!node.gpus[7].place.has_known_root());
-    assert!(node.gpus.iter().all(|gpu| gpu.uuid.is_none()));
-    let nic = &node.nics[1];
+    assert!(!node.known_gpus()[7].place.has_known_root());
+    assert!(node.known_gpus().iter().all(|gpu| gpu.uuid.is_none()));
+    let nic = &node.known_nics()[1];
     assert_eq!((nic.driver.as_deref(), nic.rate_gbps), (None, None));
-    let nic = &node.nics[2];
+    let nic = &node.known_nics()[2];
     assert_eq!((nic.port_state.as_deref(), nic.is_usable()), (None, true));
     let mut said = reasons(&node);
     said.sort();

@@ -297,8 +297,8 @@ mod tests {
         assert_eq!(show::env(&planned(&node, &[])), want);
 
         node.cores = None;
-        node.gpus.truncate(1);
-        node.nics.truncate(1);
+        node.gpus.as_mut().unwrap().truncate(1);
+        node.nics.as_mut().unwrap().truncate(1);
         let mut input = PlanInput {
             devices: Devices::Node(&node),
             entry: None,

@@ -1,7 +1,6 @@
 //! `siding simulate`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -86,7 +85,7 @@ impl SimulateArgs {
     fn compare(&self) -> Result<(), Failure> {
         let report = compare();
         if let Some(path) = &self.svg {
-            fs::write(path, report.svg()).map_err(|error| {
+            output::write_file(path, report.svg().as_bytes()).map_err(|error| {
                 Failure::failed(format!(
                     "--svg: {}: {error}; name a file that can be written",
                     path.display()

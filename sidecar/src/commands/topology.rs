@@ -3,13 +3,13 @@
 mod table;
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use siding_topology::distance::{Distance, distance};
 use siding_topology::node::Node;
+use siding_topology::read::is_type_name;
 use siding_topology::{PciAddress, ReadOptions, Root, read_node};
 
 use crate::failure::Failure;
@@ -62,8 +62,8 @@ struct Report<'a> {
 
 impl<'a> Report<'a> {
     fn of(node: &'a Node) -> Self {
-        let distances = node.gpus.iter().map(|gpu| {
-            let nics = node.nics.iter().map(|nic| {
+        let distances = node.known_gpus().iter().map(|gpu| {
+            let nics = node.known_nics().iter().map(|nic| {
                 let place = nic.place.as_ref();
                 let found = place.and_then(|place| distance(&gpu.place, place));
                 (nic.name.as_str(), found)
@@ -79,6 +79,7 @@ impl<'a> Report<'a> {
 
 impl TopologyArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
+        self.check_type()?;
         let mut root = Root::open(&self.root).map_err(Failure::input)?;
         if self.capture.is_some() {
             root = root.recording();
@@ -105,9 +106,21 @@ impl TopologyArgs {
     }
 }
 
+impl TopologyArgs {
+    fn check_type(&self) -> Result<(), Failure> {
+        match &self.instance_type {
+            Some(given) if !is_type_name(given) => Err(Failure::input(format!(
+                "--instance-type: {given:?} is no type's name; write 1 to 63 letters, digits, \
+                 '.', '_' and '-', such as p5.48xlarge, or leave it out"
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
 fn write_capture(root: &Root, file: &Path) -> Result<(), Failure> {
     let mut archive = Vec::new();
     root.capture(&mut archive)
-        .and_then(|()| fs::write(file, &archive))
-        .map_err(|error| Failure::failed(format!("{}: {error}", file.display())))
+        .and_then(|()| output::write_file(file, &archive))
+        .map_err(|error| Failure::failed(format!("--capture: {}: {error}", file.display())))
 }

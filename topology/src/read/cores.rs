@@ -1,9 +1,10 @@
 //! The node's hardware threads, which are never those of the reader's own cgroup.
 
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::cores::{ONLINE, cpus_in};
+use crate::cpuset::CpuSet;
 use crate::mountinfo;
 use crate::node::{CoreSource, NodeCores};
 use crate::root::{Finding, Root};
@@ -36,23 +37,22 @@ pub(super) fn node_cores(
         let source = CoreSource::Allocatable;
         return Some(NodeCores { count, source });
     }
-    if let Some(count) = kubepods_cpus(root, findings) {
-        let source = CoreSource::KubepodsCpuset;
-        return Some(NodeCores { count, source });
-    }
-    match cpus_in(root, ONLINE) {
-        Ok(cpus) => NonZeroUsize::new(cpus.len()).map(|count| NodeCores {
-            count,
-            source: CoreSource::Online,
-        }),
-        Err(finding) => {
-            findings.push(finding);
-            None
-        }
-    }
+    let online = cpus_in(root, ONLINE);
+    let of_pods = kubepods_cpus(root, online.as_ref().ok(), findings);
+    let online = online.map_err(|finding| findings.push(finding)).ok();
+    let (cpus, source) = match (of_pods, online) {
+        (Some(cpus), _) => (cpus, CoreSource::KubepodsCpuset),
+        (None, online) => (online?, CoreSource::Online),
+    };
+    NonZeroUsize::new(cpus.len()).map(|count| NodeCores { count, source })
 }
 
-fn kubepods_cpus(root: &Root, findings: &mut Vec<Finding>) -> Option<NonZeroUsize> {
+/// The CPUs of the group of all pods that are online: a cpuset of cgroup v1 keeps the others, too.
+fn kubepods_cpus(
+    root: &Root,
+    online: Option<&CpuSet>,
+    findings: &mut Vec<Finding>,
+) -> Option<CpuSet> {
     for file in cpu_files(root, findings) {
         // A group without the cpuset controller has no such file, one that inherits an empty one.
         let text = root.read_if_there(&file).unwrap_or_else(|finding| {
@@ -63,11 +63,39 @@ fn kubepods_cpus(root: &Root, findings: &mut Vec<Finding>) -> Option<NonZeroUsiz
             continue;
         }
         match cpus_in(root, &file) {
-            Ok(cpus) => return NonZeroUsize::new(cpus.len()),
+            Ok(cpus) => {
+                let (count, finding) = counting(root, &file, cpus, online);
+                findings.extend(finding);
+                if count.is_some() {
+                    return count;
+                }
+            }
             Err(finding) => findings.push(finding),
         }
     }
     None
+}
+
+/// What of a group's CPUs counts, and what is to be said of the others.
+fn counting(
+    root: &Root,
+    file: &Path,
+    cpus: CpuSet,
+    online: Option<&CpuSet>,
+) -> (Option<CpuSet>, Option<Finding>) {
+    let Some(online) = online else {
+        return (Some(cpus), None);
+    };
+    let present = cpus.intersect(online);
+    if present == cpus {
+        return (Some(cpus), None);
+    }
+    let (count, words) = match present.is_empty() {
+        true => (None, "none of them is: left aside"),
+        false => (Some(present), "what is in both counts"),
+    };
+    let reason = format!("its CPUs are {cpus}, and {online} are online: {words}");
+    (count, Some(root.finding(file, reason)))
 }
 
 fn cpu_files(root: &Root, findings: &mut Vec<Finding>) -> Vec<PathBuf> {
@@ -163,6 +191,31 @@ mod tests {
             (V2, "sys/fs/cgroup/cpuset.cpus.effective", "0-1\n", online),
         ] {
             assert_eq!(read(mounts, &[(file, text)]), (want, vec![]), "{file}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_online_counts() {
+        let file = "cg/cpuset/kubepods/cpuset.cpus";
+        for (text, want, reason) in [
+            (
+                "0-255\n",
+                (192, CoreSource::KubepodsCpuset),
+                "its CPUs are 0-255, and 0-191 are online: what is in both counts",
+            ),
+            (
+                "190-200\n",
+                (2, CoreSource::KubepodsCpuset),
+                "its CPUs are 190-200, and 0-191 are online: what is in both counts",
+            ),
+            (
+                "200-203\n",
+                (192, CoreSource::Online),
+                "its CPUs are 200-203, and 0-191 are online: none of them is: left aside",
+            ),
+        ] {
+            let want = (Some(want), vec![reason.to_owned()]);
+            assert_eq!(read(V1, &[(file, text)]), want, "{text}");
         }
     }
 

@@ -1,8 +1,11 @@
-//! GPUs: NVIDIA's, by PCI vendor and class, with what their driver tells in `/proc`.
+//! GPUs: NVIDIA's, by PCI vendor and class or because their driver lists them, with what it tells
+//! in `/proc`.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::pci::{self, Function};
+use super::{Listing, listing};
 use crate::fields;
 use crate::node::Gpu;
 use crate::pci::PciAddress;
@@ -15,62 +18,127 @@ const CLASSES: [u32; 2] = [0x0300, 0x0302];
 const DRIVER: &str = "proc/driver/nvidia/gpus";
 const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
 
-/// The GPUs, by address.
-pub(super) fn gpus(root: &Root, findings: &mut Vec<Finding>) -> Vec<Gpu> {
-    let names = match root.list(pci::DEVICES) {
-        Ok(names) => names,
-        Err(finding) => {
+/// The GPUs that the driver lists: by address, the names of their folders.
+type Told = BTreeMap<PciAddress, String>;
+
+/// The GPUs, by address; `None` where it can't be told how many there are.
+pub(super) fn gpus(root: &Root, findings: &mut Vec<Finding>) -> Option<Vec<Gpu>> {
+    let names = match listing(root, pci::BUSES, pci::BUS, pci::DEVICES) {
+        Listing::Names(names) => names,
+        Listing::Absent(finding) => {
             findings.push(finding);
-            return Vec::new();
+            Vec::new()
+        }
+        Listing::Unknown(finding) => {
+            findings.push(uncounted(finding));
+            return None;
         }
     };
-    let mut gpus = Vec::new();
-    for name in names {
-        match gpu(root, &Path::new(pci::DEVICES).join(name), findings) {
-            Ok(gpu) => gpus.extend(gpu),
-            Err(finding) => findings.push(finding),
+    let told = root.list(DRIVER).map(|names| {
+        let parsed = names.into_iter();
+        let parsed = parsed.filter_map(|name| Some((name.parse().ok()?, name)));
+        parsed.collect::<Told>()
+    });
+    let none = Told::new();
+    let gpus = listed(root, names, told.as_ref().unwrap_or(&none), findings)?;
+    let mut gpus: Vec<Gpu> = gpus.into_values().collect();
+    match told {
+        _ if gpus.is_empty() => {}
+        Ok(told) => ask_driver(root, &told, &mut gpus, findings),
+        Err(finding) => {
+            let reason = format!("{}: the GPUs' UUIDs are unknown", finding.reason);
+            findings.push(Finding { reason, ..finding });
         }
     }
-    gpus.sort_by_key(|gpu| gpu.place.address);
-    if !gpus.is_empty() {
-        ask_driver(root, &mut gpus, findings);
-    }
-    gpus
+    Some(gpus)
 }
 
-fn gpu(root: &Root, link: &Path, findings: &mut Vec<Finding>) -> Result<Option<Gpu>, Finding> {
-    if !CLASSES.contains(&(pci::class(root, link)? >> 8)) {
+/// The GPUs among the PCI devices; `None` where one may be missing.
+fn listed(
+    root: &Root,
+    names: Vec<String>,
+    told: &Told,
+    findings: &mut Vec<Finding>,
+) -> Option<BTreeMap<PciAddress, Gpu>> {
+    let mut gpus = BTreeMap::new();
+    let mut are_all = true;
+    for name in names {
+        let link = Path::new(pci::DEVICES).join(&name);
+        let is_told = name
+            .parse()
+            .is_ok_and(|address| told.contains_key(&address));
+        match gpu(root, &link, is_told, findings) {
+            Ok(None) => {}
+            Ok(Some(gpu)) => {
+                let address = gpu.place.address;
+                if gpus.insert(address, gpu).is_some() {
+                    let reason = format!("leads to GPU {address} as another does: it counts once");
+                    findings.push(root.finding(link, reason));
+                }
+            }
+            Err(finding) => {
+                findings.push(uncounted(finding));
+                are_all = false;
+            }
+        }
+    }
+    for address in told.keys().filter(|address| !gpus.contains_key(address)) {
+        if are_all {
+            let reason = format!("has GPU {address}, which is not in /{}", pci::DEVICES);
+            findings.push(uncounted(root.finding(DRIVER, reason)));
+        }
+        are_all = false;
+    }
+    are_all.then_some(gpus)
+}
+
+fn uncounted(finding: Finding) -> Finding {
+    let reason = format!("{}: how many GPUs there are is unknown", finding.reason);
+    Finding { reason, ..finding }
+}
+
+/// A GPU, or `None` for what is none. An error is a device that may be one.
+fn gpu(
+    root: &Root,
+    link: &Path,
+    is_told: bool,
+    findings: &mut Vec<Finding>,
+) -> Result<Option<Gpu>, Finding> {
+    let class = pci::class(root, link).map(|class| class >> 8);
+    if !is_told && class.as_ref().is_ok_and(|class| !CLASSES.contains(class)) {
         return Ok(None);
     }
-    let vendor = pci::id(root, link, "vendor")?;
-    if vendor != NVIDIA {
-        return Ok(None);
+    let vendor = pci::id(root, link, "vendor");
+    match (&vendor, class) {
+        (vendor, class) if is_told => {
+            findings.extend(class.err().into_iter().chain(vendor.clone().err()));
+        }
+        (Ok(NVIDIA), Ok(_)) => {}
+        (Ok(NVIDIA), Err(finding)) => return Err(finding),
+        (Ok(_), class) => {
+            findings.extend(class.err());
+            return Ok(None);
+        }
+        (Err(finding), _) => return Err(finding.clone()),
     }
     let real = root.real(link)?;
-    let function = Function::on(&real)
-        .ok_or_else(|| root.finding(link, "leads to no PCI address: this GPU is left out"))?;
+    let function =
+        Function::on(&real).ok_or_else(|| root.finding(link, "leads to no PCI address"))?;
+    let device = pci::id(root, &real, "device");
+    findings.extend(device.as_ref().err().cloned());
     Ok(Some(Gpu {
         place: function.place(root, findings),
-        vendor,
-        device: pci::id(root, &real, "device")?,
+        vendor: vendor.unwrap_or(NVIDIA),
+        device: device.ok(),
         uuid: None,
     }))
 }
 
 /// Adds the driver's UUIDs, and notes what it says against a GPU.
-fn ask_driver(root: &Root, gpus: &mut [Gpu], findings: &mut Vec<Finding>) {
-    let names = match root.list(DRIVER) {
-        Ok(names) => names,
-        Err(finding) => {
-            let reason = format!("{}: the GPUs' UUIDs are unknown", finding.reason);
-            findings.push(Finding { reason, ..finding });
-            return;
-        }
-    };
+fn ask_driver(root: &Root, told: &Told, gpus: &mut [Gpu], findings: &mut Vec<Finding>) {
     for gpu in gpus {
         let address = gpu.place.address;
-        let same = |name: &&String| name.parse::<PciAddress>() == Ok(address);
-        let Some(name) = names.iter().find(same) else {
+        let Some(name) = told.get(&address) else {
             findings.push(root.finding(DRIVER, format!("has no GPU {address}")));
             continue;
         };

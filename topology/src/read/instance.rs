@@ -5,6 +5,9 @@ use crate::root::{Finding, Root};
 const VENDOR: &str = "sys/class/dmi/id/sys_vendor";
 const PRODUCT: &str = "sys/class/dmi/id/product_name";
 
+/// As long as a label's value can be.
+const MAX_NAME: usize = 63;
+
 /// The type as given, else as the firmware tells it.
 pub(super) fn instance_type(
     root: &Root,
@@ -32,9 +35,16 @@ fn firmware(root: &Root) -> Result<String, Finding> {
     named(vendor.trim(), product.trim()).map_err(|reason| root.finding(PRODUCT, reason))
 }
 
+/// Whether this can be a cloud's name for a type of machine: what a node's label can hold.
+#[must_use]
+pub fn is_type_name(name: &str) -> bool {
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    (1..=MAX_NAME).contains(&name.len()) && name.bytes().all(is_part)
+}
+
 /// The product's name where the vendor puts the instance type there.
 fn named(vendor: &str, product: &str) -> Result<String, String> {
-    let is_type = product.contains('.') && !product.contains(char::is_whitespace);
+    let is_type = product.contains('.') && is_type_name(product);
     match vendor {
         "Amazon EC2" if is_type => Ok(product.to_owned()),
         "Microsoft Corporation" | "Google" => Err(format!(
@@ -57,6 +67,8 @@ mod tests {
             ("Amazon EC2", "p5.48xlarge", Some("p5.48xlarge")),
             ("Amazon EC2", "c5.metal", Some("c5.metal")),
             ("Amazon EC2", "", None),
+            ("Amazon EC2", "p5.\u{1b}[31m", None),
+            ("Amazon EC2", "p5.$(id)", None),
             ("Xen", "HVM domU", None),
             ("Microsoft Corporation", "Virtual Machine", None),
             ("Google", "Google Compute Engine", None),
@@ -70,6 +82,29 @@ mod tests {
             "\"Google Compute Engine\": Google's machines do not tell their type here; it has to \
              be given"
         );
+    }
+
+    #[test]
+    fn names_of_types() {
+        for name in [
+            "p5.48xlarge",
+            "Standard_ND96isr_H100_v5",
+            "a3-highgpu-8g",
+            "x",
+        ] {
+            assert!(is_type_name(name), "{name}");
+        }
+        for name in [
+            "",
+            " ",
+            "p5 48xlarge",
+            "\u{1b}[31m",
+            "p5\n",
+            "é",
+            &"x".repeat(64),
+        ] {
+            assert!(!is_type_name(name), "{name:?}");
+        }
     }
 
     #[test]

@@ -6,12 +6,18 @@ mod instance;
 mod nics;
 mod pci;
 
+pub use instance::is_type_name;
+
+use std::collections::HashSet;
 use std::num::NonZeroUsize;
 
 use crate::hugepages;
 use crate::node::{Gpu, Nic, Node};
 use crate::numa;
 use crate::root::{Finding, Root};
+
+/// A tree with more gaps than these has one cause.
+const MAX_FINDINGS: usize = 500;
 
 /// What is known of a node that its files do not tell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +45,9 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
     let (pools, missing) = hugepages::pools(root);
     findings.extend(missing);
     if numa.len() > 1 {
-        findings.extend(without_numa(root, &gpus, &nics));
+        let gpus = gpus.as_deref().unwrap_or_default();
+        let nics = nics.as_deref().unwrap_or_default();
+        findings.extend(without_numa(root, gpus, nics));
     }
     let mut node = Node {
         instance_type,
@@ -50,8 +58,28 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
         pools,
         findings,
     };
-    drop_repeated(&mut node.findings);
+    node.findings = bounded(root, node.findings);
     node
+}
+
+/// What is in a folder that the kernel has only where there is something to put into it.
+enum Listing {
+    Names(Vec<String>),
+    /// The kernel has no such folder: there is nothing.
+    Absent(Finding),
+    /// It has one that can't be read, or not even what it would be in.
+    Unknown(Finding),
+}
+
+/// Lists `folder`, which the kernel lacks where `above`, which is always there, has no `name`.
+fn listing(root: &Root, above: &str, name: &str, folder: &str) -> Listing {
+    match root.list(folder) {
+        Ok(names) => Listing::Names(names),
+        Err(finding) => match root.list(above) {
+            Ok(names) if !names.iter().any(|other| other == name) => Listing::Absent(finding),
+            _ => Listing::Unknown(finding),
+        },
+    }
 }
 
 /// That devices are on no NUMA node where there are several.
@@ -63,12 +91,19 @@ fn without_numa(root: &Root, gpus: &[Gpu], nics: &[Nic]) -> Option<Finding> {
     (gpus + nics > 0).then(|| root.finding(pci::DEVICES, reason))
 }
 
-fn drop_repeated(findings: &mut Vec<Finding>) {
-    let mut kept: Vec<Finding> = Vec::with_capacity(findings.len());
-    for finding in findings.drain(..) {
-        if !kept.contains(&finding) {
-            kept.push(finding);
-        }
+/// Each finding once, and no more than anybody reads.
+fn bounded(root: &Root, findings: Vec<Finding>) -> Vec<Finding> {
+    let mut seen = HashSet::with_capacity(findings.len());
+    let is_new: Vec<bool> = findings
+        .iter()
+        .map(|finding| seen.insert(finding))
+        .collect();
+    let more = seen.len().saturating_sub(MAX_FINDINGS);
+    let kept = findings.into_iter().zip(is_new);
+    let kept = kept.filter_map(|(finding, is_new)| is_new.then_some(finding));
+    let mut kept: Vec<Finding> = kept.take(MAX_FINDINGS).collect();
+    if more > 0 {
+        kept.push(root.finding("", format!("{more} more findings are left out")));
     }
-    *findings = kept;
+    kept
 }

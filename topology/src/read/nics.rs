@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::pci::{self, Function};
+use super::{Listing, listing};
 use crate::fields;
 use crate::node::{Nic, Unusable};
 use crate::root::{Finding, Root};
 
+/// What the kernel has on any machine.
+const CLASSES: &str = "sys/class";
 const CLASS: &str = "sys/class/infiniband";
 const UVERBS: &str = "sys/class/infiniband_verbs";
 const NETWORK: &str = "sys/class/net";
@@ -27,11 +30,20 @@ struct Seen {
     /// PCI class and subclass.
     class: Option<u32>,
     kind: Kind,
+    /// Unknown where it can't be told which uverbs devices there are.
+    has_uverbs: Option<bool>,
+}
+
+/// The uverbs devices by the device that each says it belongs to.
+struct Uverbs {
+    names: BTreeMap<String, String>,
+    /// Whether there may be others.
+    are_all: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A PCI function, or what hangs on one.
+    /// A PCI function, or what hangs on one, or what may as its link can't be followed.
     Hardware,
     /// A virtual function whose physical one is on this machine, or a device that is on none.
     Virtual,
@@ -39,28 +51,32 @@ enum Kind {
     Soft,
 }
 
-/// The NICs by name.
-pub(super) fn nics(root: &Root, allow_soft_rdma: bool, findings: &mut Vec<Finding>) -> Vec<Nic> {
-    let mut names = match root.list(CLASS) {
-        Ok(names) => names,
-        Err(finding) => {
-            let reason = format!(
-                "{}: no RDMA device, or its kernel module is not loaded",
-                finding.reason
-            );
-            findings.push(Finding { reason, ..finding });
-            return Vec::new();
+/// The NICs by name; `None` where it can't be told which there are.
+pub(super) fn nics(
+    root: &Root,
+    allow_soft_rdma: bool,
+    findings: &mut Vec<Finding>,
+) -> Option<Vec<Nic>> {
+    let mut names = match listing(root, CLASSES, "infiniband", CLASS) {
+        Listing::Names(names) => names,
+        Listing::Absent(finding) => {
+            findings.push(with(
+                finding,
+                "no RDMA device, or its kernel module is not loaded",
+            ));
+            return Some(Vec::new());
+        }
+        Listing::Unknown(finding) => {
+            findings.push(with(finding, "which NICs there are is unknown"));
+            return None;
         }
     };
     names.sort_by(|a, b| by_number(a, b));
     let uverbs = uverbs(root, findings);
-    let seen: Vec<Seen> = names
+    let seen = names
         .iter()
-        .map(|name| {
-            let uverbs = uverbs.get(name).cloned();
-            device(root, name, uverbs, findings)
-        })
-        .collect();
+        .map(|name| device(root, name, &uverbs, findings));
+    let seen: Vec<Seen> = seen.collect();
     let has_efa = seen.iter().any(|seen| is_efa(&seen.nic));
     let judged = seen.into_iter().map(|seen| {
         let unusable = unusable(&seen, has_efa, allow_soft_rdma);
@@ -69,7 +85,12 @@ pub(super) fn nics(root: &Root, allow_soft_rdma: bool, findings: &mut Vec<Findin
             ..seen.nic
         }
     });
-    judged.collect()
+    Some(judged.collect())
+}
+
+fn with(finding: Finding, consequence: &str) -> Finding {
+    let reason = format!("{}: {consequence}", finding.reason);
+    Finding { reason, ..finding }
 }
 
 /// The first of the reasons against a device, the one that nothing mends before the others.
@@ -78,15 +99,19 @@ fn unusable(seen: &Seen, has_efa: bool, allow_soft_rdma: bool) -> Option<Unusabl
     let is_nvlink = nic.ids == Some((MELLANOX, NVLINK_CONTROLLER))
         && seen.class == Some(INFINIBAND_CONTROLLER)
         && seen.kind == Kind::Hardware;
-    let is_down = |state: &String| !state.starts_with("ACTIVE");
     match seen.kind {
         _ if is_nvlink && has_efa => Some(Unusable::NvlinkController),
         Kind::Virtual => Some(Unusable::Virtual),
         Kind::Soft if !allow_soft_rdma => Some(Unusable::SoftRdma),
-        _ if nic.uverbs.is_none() => Some(Unusable::NoUverbs),
-        _ if nic.port_state.as_ref().is_some_and(is_down) => Some(Unusable::Down),
+        _ if seen.has_uverbs == Some(false) => Some(Unusable::NoUverbs),
+        _ if is_active(nic.port_state.as_deref()) == Some(false) => Some(Unusable::Down),
         _ => None,
     }
+}
+
+/// Whether a port in this state carries data; unknown where the state is.
+fn is_active(state: Option<&str>) -> Option<bool> {
+    state.map(|state| matches!(state, "ACTIVE" | "ACTIVE_DEFER"))
 }
 
 fn is_efa(nic: &Nic) -> bool {
@@ -95,52 +120,72 @@ fn is_efa(nic: &Nic) -> bool {
 }
 
 /// Which uverbs device belongs to which device, as each uverbs device says.
-fn uverbs(root: &Root, findings: &mut Vec<Finding>) -> BTreeMap<String, String> {
-    let names = root.list(UVERBS).unwrap_or_else(|finding| {
-        findings.push(finding);
-        Vec::new()
-    });
+fn uverbs(root: &Root, findings: &mut Vec<Finding>) -> Uverbs {
+    let (names, mut are_all) = match listing(root, CLASSES, "infiniband_verbs", UVERBS) {
+        Listing::Names(names) => (names, true),
+        Listing::Absent(finding) => {
+            findings.push(finding);
+            (Vec::new(), true)
+        }
+        Listing::Unknown(finding) => {
+            findings.push(with(finding, "which NICs have a uverbs device is unknown"));
+            (Vec::new(), false)
+        }
+    };
     let mut devices = BTreeMap::new();
     for name in names.into_iter().filter(|name| name.starts_with("uverbs")) {
         match root.read(format!("{UVERBS}/{name}/ibdev")) {
             Ok(device) => {
                 devices.insert(device.trim().to_owned(), name);
             }
-            Err(finding) => findings.push(finding),
+            Err(finding) => {
+                findings.push(with(finding, "which NIC it belongs to is unknown"));
+                are_all = false;
+            }
         }
     }
-    devices
+    Uverbs {
+        names: devices,
+        are_all,
+    }
 }
 
-fn device(root: &Root, name: &str, uverbs: Option<String>, findings: &mut Vec<Finding>) -> Seen {
+fn device(root: &Root, name: &str, uverbs: &Uverbs, findings: &mut Vec<Finding>) -> Seen {
     let folder = Path::new(CLASS).join(name);
-    let hardware = root.real(folder.join("device")).ok();
-    let parent = root.read(folder.join("parent")).ok();
+    let (hardware, may_be_hardware) = hardware(root, &folder, findings);
+    let parent = noted(findings, root.read_if_there(folder.join("parent"))).flatten();
     let parent = parent.map(|text| text.trim().to_owned());
-    let soft = soft_driver(root, &folder, hardware.is_some(), parent.is_some());
+    let soft = soft_driver(root, &folder, may_be_hardware, parent.is_some());
     let below = match (&parent, hardware) {
         (Some(parent), _) => root.real(format!("{NETWORK}/{parent}/device")).ok(),
         (None, hardware) => hardware,
     };
     let function = below.as_deref().and_then(Function::on);
-    let port = first_port(root, &folder, findings);
-    let netdev = parent.or_else(|| netdev(root, below.as_deref()?, port.as_deref()));
+    let port = port(root, &folder, findings);
+    let port_folder = port.as_ref().map(|port| port.folder.as_path());
+    let netdev = parent.or_else(|| netdev(root, below.as_deref()?, port_folder));
+    let uverbs_name = uverbs.names.get(name).cloned();
+    let has_uverbs = (uverbs_name.is_some() || uverbs.are_all).then_some(uverbs_name.is_some());
     let mut nic = Nic {
         name: name.to_owned(),
         place: function.as_ref().map(|found| found.place(root, findings)),
         ids: None,
         driver: soft.map(str::to_owned),
+        port: None,
         port_state: None,
         link_layer: None,
         rate_gbps: None,
         netdev,
-        uverbs,
+        uverbs: uverbs_name,
         unusable: None,
     };
     if let Some(port) = port {
-        read_port(root, &port, &mut nic, findings);
+        read_port(root, port, &mut nic, findings);
     }
     let (mut class, mut kind) = (None, Kind::Virtual);
+    if below.is_none() && may_be_hardware {
+        kind = Kind::Hardware;
+    }
     if let Some(function) = &function {
         nic.ids = noted(findings, ids(root, &function.folder));
         class = noted(findings, pci::class(root, &function.folder)).map(|class| class >> 8);
@@ -153,7 +198,27 @@ fn device(root: &Root, name: &str, uverbs: Option<String>, findings: &mut Vec<Fi
         (None, Some(below)) => nic.driver = noted(findings, driver(root, &below)),
         (None, None) => {}
     }
-    Seen { nic, class, kind }
+    Seen {
+        nic,
+        class,
+        kind,
+        has_uverbs,
+    }
+}
+
+/// What a device hangs on, and whether it hangs on something: it does where there is a link, even
+/// one that leads nowhere, and it may where its folder can't be listed.
+fn hardware(root: &Root, folder: &Path, findings: &mut Vec<Finding>) -> (Option<PathBuf>, bool) {
+    let finding = match root.real(folder.join("device")) {
+        Ok(real) => return (Some(real), true),
+        Err(finding) => finding,
+    };
+    let names = root.list(folder);
+    if names.is_ok_and(|names| names.iter().all(|name| name != "device")) {
+        return (None, false);
+    }
+    findings.push(with(finding, "where this NIC is is unknown"));
+    (None, true)
 }
 
 fn noted<T>(findings: &mut Vec<Finding>, read: Result<T, Finding>) -> Option<T> {
@@ -192,34 +257,67 @@ fn driver(root: &Root, device: &Path) -> Result<String, Finding> {
         .ok_or_else(|| root.finding(link, "names no driver"))
 }
 
-/// The folder of the port with the lowest number.
-fn first_port(root: &Root, folder: &Path, findings: &mut Vec<Finding>) -> Option<PathBuf> {
+/// A port of a device.
+struct Port {
+    number: u32,
+    folder: PathBuf,
+    state: Option<String>,
+}
+
+/// The port that a device is judged by: the first active one, else the first that may be, else the
+/// first.
+fn port(root: &Root, folder: &Path, findings: &mut Vec<Finding>) -> Option<Port> {
     let ports = folder.join("ports");
     let names = noted(findings, root.list(&ports))?;
     let numbers = names.iter().filter_map(|name| fields::number(name));
-    let first = numbers.min();
-    if first.is_none() {
+    let found = numbers.filter_map(|number| u32::try_from(number).ok());
+    let found = found.map(|number| {
+        let folder = ports.join(number.to_string());
+        let state = field(root, &folder.join("state"), STATE, state, findings);
+        Port {
+            number,
+            folder,
+            state,
+        }
+    });
+    let best = found.min_by_key(|port| {
+        let order = match is_active(port.state.as_deref()) {
+            Some(true) => 0,
+            None => 1,
+            Some(false) => 2,
+        };
+        (order, port.number)
+    });
+    if best.is_none() {
         findings.push(root.finding(&ports, "has no port"));
     }
-    first.map(|number| ports.join(number.to_string()))
+    best
 }
 
-fn read_port(root: &Root, port: &Path, nic: &mut Nic, findings: &mut Vec<Finding>) {
-    let mut field = |file: &str, wanted: &str, parse: fn(&str) -> Option<String>| {
-        let file = port.join(file);
-        let text = noted(findings, root.read(&file))?;
-        let parsed = parse(&text);
-        if parsed.is_none() {
-            findings.push(root.finding(file, fields::unexpected(wanted, &text)));
-        }
-        parsed
-    };
-    nic.port_state = field("state", "a state such as 4: ACTIVE", state);
-    nic.link_layer = field("link_layer", "a link layer", word);
-    let rate = field("rate", "a rate such as 100 Gb/sec (4X EDR)", |text| {
-        gbps(text).map(|rate| rate.to_string())
-    });
-    nic.rate_gbps = rate.and_then(|rate| rate.parse().ok());
+const STATE: &str = "a state such as 4: ACTIVE";
+const RATE: &str = "a rate such as 100 Gb/sec (4X EDR)";
+
+fn read_port(root: &Root, port: Port, nic: &mut Nic, findings: &mut Vec<Finding>) {
+    let file = |name| port.folder.join(name);
+    nic.port = Some(port.number);
+    nic.link_layer = field(root, &file("link_layer"), "a link layer", word, findings);
+    nic.rate_gbps = field(root, &file("rate"), RATE, gbps, findings);
+    nic.port_state = port.state;
+}
+
+fn field<T>(
+    root: &Root,
+    file: &Path,
+    wanted: &str,
+    parse: impl Fn(&str) -> Option<T>,
+    findings: &mut Vec<Finding>,
+) -> Option<T> {
+    let text = noted(findings, root.read(file))?;
+    let parsed = parse(&text);
+    if parsed.is_none() {
+        findings.push(root.finding(file, fields::unexpected(wanted, &text)));
+    }
+    parsed
 }
 
 /// `ACTIVE` of `4: ACTIVE`.
@@ -345,6 +443,7 @@ mod tests {
                 place: None,
                 ids: Some(ids),
                 driver: None,
+                port: None,
                 port_state: state.map(str::to_owned),
                 link_layer: None,
                 rate_gbps: None,
@@ -354,6 +453,7 @@ mod tests {
             },
             class: Some(class),
             kind,
+            has_uverbs: Some(uverbs),
         }
     }
 

@@ -7,6 +7,9 @@ use crate::node::PciPlace;
 use crate::pci::PciAddress;
 use crate::root::{Finding, Root};
 
+/// What the kernel has on any machine, and what it has below that only where it knows of PCI.
+pub(super) const BUSES: &str = "sys/bus";
+pub(super) const BUS: &str = "pci";
 pub(super) const DEVICES: &str = "sys/bus/pci/devices";
 
 /// A PCI function as the real path of a device shows it.

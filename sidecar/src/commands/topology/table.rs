@@ -27,11 +27,11 @@ pub(super) fn table(node: &Node) -> String {
         Some(cores) => writeln!(text, "cores: {} ({:?})", cores.count, cores.source),
         None => writeln!(text, "cores: unknown"),
     };
-    section(&mut text, "NUMA nodes", &numa(&node.numa));
-    section(&mut text, "huge pages", &pools(&node.pools));
-    section(&mut text, "GPUs", &gpus(&node.gpus));
-    section(&mut text, "NICs", &nics(&node.nics));
-    if !node.gpus.is_empty() && !node.nics.is_empty() {
+    section(&mut text, "NUMA nodes", Some(&numa(&node.numa)));
+    section(&mut text, "huge pages", Some(&pools(&node.pools)));
+    section(&mut text, "GPUs", node.gpus.as_deref().map(gpus).as_ref());
+    section(&mut text, "NICs", node.nics.as_deref().map(nics).as_ref());
+    if !node.known_gpus().is_empty() && !node.known_nics().is_empty() {
         let _ = write!(text, "\n{}\n{LEGEND}", matrix(node));
     }
     if !node.findings.is_empty() {
@@ -43,10 +43,11 @@ pub(super) fn table(node: &Node) -> String {
     text
 }
 
-fn section(text: &mut String, title: &str, table: &Table) {
-    let _ = match table.row_count() {
-        0 => writeln!(text, "\n{title}: none"),
-        _ => writeln!(text, "\n{title}:\n{table}"),
+fn section(text: &mut String, title: &str, table: Option<&Table>) {
+    let _ = match table {
+        None => writeln!(text, "\n{title}: unknown"),
+        Some(table) if table.row_count() == 0 => writeln!(text, "\n{title}: none"),
+        Some(table) => writeln!(text, "\n{title}:\n{table}"),
     };
 }
 
@@ -106,7 +107,7 @@ fn gpus(gpus: &[Gpu]) -> Table {
             gpu.place.address.to_string(),
             or_unknown(gpu.place.numa),
             host_bridge(&gpu.place),
-            id((gpu.vendor, gpu.device)),
+            id(gpu.vendor, gpu.device),
             or_unknown(gpu.uuid.as_ref()),
         ]);
     }
@@ -138,9 +139,9 @@ fn nics(nics: &[Nic]) -> Table {
             or_dash(place.map(|place| place.address)),
             or_unknown(place.and_then(|place| place.numa)),
             or_dash(place.map(host_bridge)),
-            or_dash(nic.ids.map(id)),
+            or_dash(nic.ids.map(|(vendor, device)| id(vendor, Some(device)))),
             or_unknown(nic.driver.as_ref()),
-            or_unknown(nic.port_state.as_ref()),
+            port(nic),
             or_unknown(nic.link_layer.as_ref()),
             or_unknown(nic.rate_gbps),
             or_dash(nic.netdev.as_ref()),
@@ -156,19 +157,27 @@ fn host_bridge(place: &PciPlace) -> String {
     or_unknown(known)
 }
 
-fn id((vendor, device): (u16, u16)) -> String {
-    format!("{vendor:04x}:{device:04x}")
+fn id(vendor: u16, device: Option<u16>) -> String {
+    let device = device.map_or_else(|| "?".to_owned(), |device| format!("{device:04x}"));
+    format!("{vendor:04x}:{device}")
+}
+
+/// `1: ACTIVE`.
+fn port(nic: &Nic) -> String {
+    let state = or_unknown(nic.port_state.as_ref());
+    nic.port
+        .map_or(state.clone(), |port| format!("{port}: {state}"))
 }
 
 /// GPUs down, NICs across, in the words of `nvidia-smi topo -m`.
 fn matrix(node: &Node) -> String {
     let mut text = format!("{:6}", "");
-    for index in 0..node.nics.len() {
+    for index in 0..node.known_nics().len() {
         let _ = write!(text, " {:5}", format!("NIC{index}"));
     }
-    for (index, gpu) in node.gpus.iter().enumerate() {
+    for (index, gpu) in node.known_gpus().iter().enumerate() {
         let _ = write!(text, "\n{:6}", format!("GPU{index}"));
-        for nic in &node.nics {
+        for nic in node.known_nics() {
             let place = nic.place.as_ref();
             let found = place.and_then(|place| distance(&gpu.place, place));
             let _ = write!(text, " {:5}", found.map_or("?", |found| found.as_str()));
@@ -233,8 +242,8 @@ mod tests {
     fn nothing_is_unknown_and_not_zero() {
         let empty = tempfile::tempdir().unwrap();
         let text = table(&read_node(&Root::at(empty.path()), &ReadOptions::default()));
-        let start =
-            "instance type: unknown\ncores: unknown\n\nNUMA nodes: none\n\nhuge pages: none\n";
+        let start = "instance type: unknown\ncores: unknown\n\nNUMA nodes: none\n\nhuge pages: none\n\n\
+             GPUs: unknown\n\nNICs: unknown\n";
         assert!(text.starts_with(start), "{text}");
     }
 }

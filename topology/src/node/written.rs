@@ -1,0 +1,191 @@
+//! A [`Node`] as a file has it, which may have been written by hand.
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::hash::Hash;
+
+use serde::de::{Error as _, IgnoredAny};
+use serde::{Deserialize, Deserializer};
+
+use super::{Gpu, Nic, Node, NodeCores};
+use crate::hugepages::Pool;
+use crate::numa::NumaNode;
+use crate::root::Finding;
+
+/// The keys of a node, and of what is printed beside it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Written {
+    instance_type: Option<String>,
+    cores: Option<NodeCores>,
+    #[serde(default)]
+    numa: Vec<NumaNode>,
+    // Unknown is written `null`: a key that is missing is a mistake.
+    #[serde(deserialize_with = "Option::deserialize")]
+    gpus: Option<Vec<Gpu>>,
+    #[serde(deserialize_with = "Option::deserialize")]
+    nics: Option<Vec<Nic>>,
+    #[serde(default)]
+    pools: Vec<Pool>,
+    #[serde(default)]
+    findings: Vec<Finding>,
+    /// Follow from the rest.
+    #[serde(default, rename = "distances")]
+    _distances: IgnoredAny,
+}
+
+impl TryFrom<Written> for Node {
+    type Error = String;
+
+    fn try_from(written: Written) -> Result<Self, String> {
+        let (gpus, nics) = (written.gpus, written.nics);
+        let addresses = gpus.iter().flatten().map(|gpu| gpu.place.address);
+        once("gpus", "place.address", addresses)?;
+        once("nics", "name", nics.iter().flatten().map(|nic| &nic.name))?;
+        let uverbs = nics.iter().flatten().filter_map(|nic| nic.uverbs.as_ref());
+        once("nics", "uverbs", uverbs)?;
+        Ok(Self {
+            instance_type: written.instance_type,
+            cores: written.cores,
+            numa: written.numa,
+            gpus,
+            nics,
+            pools: written.pools,
+            findings: written.findings,
+        })
+    }
+}
+
+/// That no two of a list are the same device.
+fn once<T: Display + Eq + Hash + Clone>(
+    list: &str,
+    field: &str,
+    values: impl Iterator<Item = T>,
+) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for value in values {
+        if !seen.insert(value.clone()) {
+            let shown = value.to_string();
+            return Err(format!(
+                "{list}: {field}: two have {shown:?}; list each device once"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Whole Gbit/s above 0.
+pub(super) fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    match Option::deserialize(deserializer)? {
+        Some(0) => Err(D::Error::custom(
+            "rateGbps: 0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
+        )),
+        rate => Ok(rate),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::made;
+    use serde_json::{Value, json};
+
+    fn written() -> Value {
+        let gpus = ["10:00.0", "20:00.0"].map(|at| made::gpu(at, "pci0000:10", &[], Some(0)));
+        let mut nics = ["30:00.0", "40:00.0"].map(|at| made::nic(at, at, "pci0000:10", &[], None));
+        nics[1].uverbs = Some("uverbs1".to_owned());
+        serde_json::to_value(made::node(&gpus, &nics)).unwrap()
+    }
+
+    fn refusal(change: impl FnOnce(&mut Value)) -> String {
+        let mut node = written();
+        change(&mut node);
+        let read = serde_json::from_value::<Node>(node);
+        read.map_or_else(|error| error.to_string(), |_| "taken".to_owned())
+    }
+
+    #[test]
+    fn what_is_printed_is_read_back() {
+        assert_eq!(
+            refusal(|node| node["distances"] = json!({"a": {"b": "PIX"}})),
+            "taken"
+        );
+        assert_eq!(refusal(|node| node["gpus"] = Value::Null), "taken");
+        // As it was printed before ports were told.
+        let forget = |node: &mut Value| {
+            let nic = node["nics"][0].as_object_mut().unwrap();
+            nic.remove("port").unwrap();
+        };
+        assert_eq!(refusal(forget), "taken");
+        let mut unknown = made::node(&[], &[]);
+        (unknown.gpus, unknown.nics) = (None, None);
+        let text = serde_json::to_string(&unknown).unwrap();
+        assert!(text.contains("\"gpus\":null,\"nics\":null"), "{text}");
+        assert_eq!(serde_json::from_str::<Node>(&text).unwrap(), unknown);
+    }
+
+    /// A key that nobody knows, wherever it stands, was meant to be another.
+    #[test]
+    fn misspelt_keys_are_named() {
+        for at in [
+            "",
+            "/gpus/0",
+            "/gpus/0/place",
+            "/nics/0",
+            "/nics/1/place",
+            "/cores",
+            "/numa/0",
+            "/pools/0",
+            "/pools/0/nodes/0",
+            "/findings/0",
+        ] {
+            let said = refusal(|node| {
+                node["cores"] = json!({"count": 1, "source": "Online"});
+                let numa = json!({"id": 0, "cpus": "0"});
+                node["numa"] = json!([numa]);
+                let page = json!({"node": 0, "total": 1, "free": 1});
+                node["pools"] = json!([{"pageBytes": 4096, "total": 1, "free": 1, "reserved": 0,
+                    "surplus": 0, "overcommit": 0, "nodes": [page]}]);
+                node["findings"] = json!([{"path": "/", "reason": "x"}]);
+                node.pointer_mut(at).unwrap()["rateGpbs"] = json!(1);
+            });
+            assert!(
+                said.starts_with("unknown field `rateGpbs`, expected"),
+                "{at}: {said}"
+            );
+        }
+        let said = refusal(|node| {
+            node.as_object_mut().unwrap().remove("gpus");
+        });
+        assert_eq!(said, "missing field `gpus`");
+    }
+
+    #[test]
+    fn what_can_not_be_is_named() {
+        for (at, value, want) in [
+            (
+                "/gpus/1/place/address",
+                json!("0000:10:00.0"),
+                "gpus: place.address: two have \"0000:10:00.0\"; list each device once",
+            ),
+            (
+                "/nics/1/name",
+                json!("30:00.0"),
+                "nics: name: two have \"30:00.0\"; list each device once",
+            ),
+            (
+                "/nics/1/uverbs",
+                json!("uverbs0"),
+                "nics: uverbs: two have \"uverbs0\"; list each device once",
+            ),
+            (
+                "/nics/0/rateGbps",
+                json!(0),
+                "rateGbps: 0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
+            ),
+        ] {
+            let said = refusal(|node| *node.pointer_mut(at).unwrap() = value);
+            assert_eq!(said, want, "{at}");
+        }
+    }
+}

@@ -72,9 +72,9 @@ fn what_is_mounted() {
 fn the_sidecar_reads_its_configuration() {
     let segments = json!([
         {"name": "kv", "size": "1.5Gi", "pageSize": "2Mi", "numa": "Interleave"},
-        {"name": "hot", "size": 1 << 30, "pageSize": "1Gi"},
+        {"name": "hot", "size": "1073741824", "pageSize": "1Gi"},
         {"name": "cold", "size": "20Ki", "pageSize": "Transparent"},
-        {"name": "null", "size": 4096, "pageSize": "4Ki"},
+        {"name": "null", "size": "4096", "pageSize": "4Ki"},
         {"name": "12", "size": "4Ki", "pageSize": "4Ki"},
     ]);
     let registration =

@@ -158,7 +158,7 @@ fn pools_that_can_not_work() {
             segment("kv", json!("3Mi")),
             "spec.segments[kv].size: '3Mi' is not a whole number of pages of 2Mi",
         ),
-        (segment("kv", json!(0)), "spec.segments[kv].size"),
+        (segment("kv", json!("0")), "spec.segments[kv].size"),
         (segment("KV", json!("2Mi")), "'KV' is not a segment's name"),
         (json!({"segments": []}), "it declares none"),
         (

@@ -52,6 +52,13 @@ impl Entry {
         Self::Link(target)
     }
 
+    fn bytes(&self) -> usize {
+        match self {
+            Self::File(text) => text.len(),
+            _ => 0,
+        }
+    }
+
     /// Whether this is kept where `new` is seen, too: what was seen first, unless less was seen.
     fn outlives(&self, new: &Self) -> bool {
         match self {
@@ -75,6 +82,8 @@ pub(crate) fn unpacked(target: PathBuf) -> io::Result<PathBuf> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tree {
     entries: BTreeMap<PathBuf, Entry>,
+    /// About what the entries take of memory.
+    bytes: usize,
 }
 
 impl Tree {
@@ -156,8 +165,12 @@ impl Tree {
     fn add_entry(&mut self, path: &Path, entry: Entry) {
         match self.entries.get_mut(path) {
             Some(known) if known.outlives(&entry) => {}
-            Some(known) => *known = entry,
+            Some(known) => {
+                self.bytes += entry.bytes();
+                *known = entry;
+            }
             None => {
+                self.bytes += path.as_os_str().len() + entry.bytes();
                 self.entries.insert(path.to_owned(), entry);
             }
         }

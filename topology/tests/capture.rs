@@ -182,7 +182,7 @@ fn a_cut_archive_is_refused() {
 /// An archive with one header of this type and size, and nothing that is written on a disk.
 fn with_header(file: &Path, kind: tar::EntryType, size: u64) {
     let mut header = tar::Header::new_gnu();
-    header.set_path("x").unwrap();
+    header.set_path("sys/x").unwrap();
     header.set_entry_type(kind);
     header.set_size(size);
     header.set_cksum();
@@ -209,11 +209,28 @@ fn sizes_are_bounded() {
         assert_eq!(reason, "larger than any capture", "{}", char::from(kind));
     }
     with_header(&file, tar::EntryType::new(b'0'), 17 << 20);
-    let reason = Root::open(&file).unwrap().read("x").unwrap_err().reason;
+    let reason = Root::open(&file).unwrap().read("sys/x").unwrap_err().reason;
     assert_eq!(reason, "larger than 16 MiB");
     with_header(&file, tar::EntryType::Fifo, 0);
-    let reason = Root::open(&file).unwrap().read("x").unwrap_err().reason;
+    let reason = Root::open(&file).unwrap().read("sys/x").unwrap_err().reason;
     assert_eq!(reason, "not a regular file");
+}
+
+/// Folders that are in no entry of their own take memory, too: here 2000 for each file.
+#[test]
+fn folders_that_only_paths_name_are_bounded() {
+    let scratch = tempfile::tempdir().unwrap();
+    let file = scratch.path().join("deep.tar");
+    let mut archive = tar::Builder::new(fs::File::create(&file).unwrap());
+    for index in 0..200 {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(0);
+        let path = format!("sys/{index}/{}x", "d/".repeat(1900));
+        archive.append_data(&mut header, path, &[][..]).unwrap();
+    }
+    archive.into_inner().unwrap();
+    let reason = Root::open(&file).unwrap_err().reason;
+    assert_eq!(reason, "larger than any capture");
 }
 
 /// What may be found in the place of a file, a folder or a link.

@@ -12,6 +12,8 @@ use crate::root::{MAX_FILE_BYTES, TOO_LARGE};
 const MAX_ENTRIES: usize = 200_000;
 /// Nor near this many bytes.
 const MAX_BYTES: u64 = 256 << 20;
+/// Nor do its paths and texts come near this many.
+const MAX_TREE_BYTES: usize = 64 << 20;
 /// Nor has it longer names, which are kept in memory before they are looked at.
 const MAX_EXTENSION_BYTES: u64 = 64 << 10;
 
@@ -32,7 +34,7 @@ const COMPRESSED: [(&[u8], &str); 4] = [
 impl Tree {
     /// As a plain `tar`, the same bytes for the same tree.
     pub(crate) fn write(&self, to: impl Write) -> io::Result<()> {
-        if self.entries.len() > MAX_ENTRIES {
+        if self.entries.len() > MAX_ENTRIES || self.bytes > MAX_TREE_BYTES {
             return Err(io::Error::other(OVERSIZE));
         }
         let mut archive = Builder::new(to);
@@ -74,7 +76,10 @@ impl Tree {
             if count >= MAX_ENTRIES || bytes > MAX_BYTES {
                 return Err(io::Error::other(OVERSIZE));
             }
-            tree.add_archived(entry).map_err(no_archive)?;
+            tree.add_archived(entry)?;
+            if tree.bytes > MAX_TREE_BYTES {
+                return Err(io::Error::other(OVERSIZE));
+            }
         }
         Ok(tree)
     }
@@ -83,16 +88,16 @@ impl Tree {
         if entry.path_bytes().len() > MAX_PATH_BYTES {
             return Err(io::Error::other(OVERSIZE));
         }
-        let path = inside(&entry.path()?);
+        let path = inside(&entry.path().map_err(no_archive)?);
         match entry.header().entry_type() {
             EntryType::Directory => self.add(&path, Entry::Folder),
             EntryType::Symlink => {
-                let target = entry.link_name()?.unwrap_or_default();
+                let target = entry.link_name().map_err(no_archive)?.unwrap_or_default();
                 self.add(&path, Entry::of_link(target.into_owned()));
             }
             EntryType::Regular if entry.size() <= MAX_FILE_BYTES => {
                 let mut bytes = Vec::new();
-                entry.read_to_end(&mut bytes)?;
+                entry.read_to_end(&mut bytes).map_err(no_archive)?;
                 self.add_file(&path, &String::from_utf8_lossy(&bytes));
             }
             EntryType::Regular => self.add_unread(&path, TOO_LARGE),

@@ -38,9 +38,18 @@ pub(super) fn table(node: &Node) -> String {
         text.push_str("\nfindings:\n");
     }
     for finding in &node.findings {
-        let _ = writeln!(text, "  {finding}");
+        let _ = writeln!(text, "  {}", plain(&finding.to_string()));
     }
     text
+}
+
+/// A text of the node's as one line, with what would steer a terminal written out.
+fn plain(text: &str) -> String {
+    let shown = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 fn section(text: &mut String, title: &str, table: Option<&Table>) {
@@ -61,11 +70,11 @@ fn new_table<const N: usize>(header: [&str; N]) -> Table {
 }
 
 fn or_unknown(value: Option<impl Display>) -> String {
-    value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
+    value.map_or_else(|| "unknown".to_owned(), |value| plain(&value.to_string()))
 }
 
 fn or_dash(value: Option<impl Display>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+    value.map_or_else(|| "-".to_owned(), |value| plain(&value.to_string()))
 }
 
 fn numa(nodes: &[NumaNode]) -> Table {
@@ -135,7 +144,7 @@ fn nics(nics: &[Nic]) -> Table {
         let reason = |reason: siding_topology::node::Unusable| format!("no: {}", reason.as_str());
         table.add_row([
             format!("NIC{index}"),
-            nic.name.clone(),
+            plain(&nic.name),
             or_dash(place.map(|place| place.address)),
             or_unknown(place.and_then(|place| place.numa)),
             or_dash(place.map(host_bridge)),
@@ -236,6 +245,25 @@ mod tests {
         ] {
             assert!(text.contains(want), "{want}\n{text}");
         }
+    }
+
+    /// Whatever the tree holds, lines stay lines and a terminal is not steered.
+    #[test]
+    fn control_characters_are_written_out() {
+        let planted = instances::of("p4d.24xlarge").unwrap().planted();
+        let mut node = read_node(&Root::at(planted.path()), &ReadOptions::default());
+        let steers = "a\u{1b}[31m\nb\u{9b}";
+        node.instance_type = Some(steers.to_owned());
+        node.gpus.as_mut().unwrap()[0].uuid = Some(steers.to_owned());
+        let nic = &mut node.nics.as_mut().unwrap()[0];
+        nic.name = steers.to_owned();
+        for field in [&mut nic.driver, &mut nic.port_state, &mut nic.netdev] {
+            *field = Some(steers.to_owned());
+        }
+        node.findings.push(Root::host().finding(steers, steers));
+        let text = table(&node);
+        assert!(!text.contains(|letter: char| letter != '\n' && letter.is_control()));
+        assert_eq!(text.matches("a\\u{1b}[31m\\nb\\u{9b}").count(), 8, "{text}");
     }
 
     #[test]

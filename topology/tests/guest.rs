@@ -109,7 +109,7 @@ fn gpus_below_their_switches() {
             "60/60:00.0/61:00.0/62:01.0/64:00.0 numa 1",
             "80/80:00.0/81:00.0/82:01.0/84:00.0 numa 1",
         ]
-        .map(|place| (place.to_owned(), 0x10de, 0x2330, None))
+        .map(|place| (place.to_owned(), 0x10de, Some(0x2330), None))
     );
 }
 

@@ -79,6 +79,8 @@ reasons! {
         NotRegistered,
         /// Too few free huge pages.
         HugePagesShort,
+        /// Too little memory is available.
+        MemoryShort,
         /// A memory limit is too small.
         MemoryLimit,
         /// The kernel killed the sidecar for its memory limit.
@@ -95,6 +97,8 @@ reasons! {
         Unscheduled,
         /// The node's agent does not answer.
         AgentAbsent,
+        /// The sidecar does not answer the node's agent.
+        SidecarSilent,
         /// The plan came after the engine's start: its environment keeps the safe value.
         PlanAfterStart,
         /// The plan was made from the node's capacity and the catalogue: the agent has not told.

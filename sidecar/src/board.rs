@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
+use siding_crds::reasons::Reason;
 use utoipa::ToSchema;
 
 use crate::metrics::Metrics;
+use crate::node_plan::PlanStatus;
 
 /// Where the whole of it stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -161,6 +163,17 @@ impl SegmentStatus {
     }
 }
 
+/// Why mounting failed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureStatus {
+    /// One word, as conditions have it: `HugePagesShort`, `MemoryLimit`, `MemlockLimit` …
+    #[schema(value_type = String)]
+    pub reason: Reason,
+    /// What is wrong and what mends it.
+    pub message: String,
+}
+
 /// How memory is registered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
@@ -186,7 +199,9 @@ pub struct Status {
     /// Where it stands.
     pub state: State,
     /// Why mounting failed, where it did.
-    pub failure: Option<String>,
+    pub failure: Option<FailureStatus>,
+    /// The node's plan; null where no plan is looked for (`siding mount`).
+    pub plan: Option<PlanStatus>,
     /// How memory is registered; unknown until chosen.
     pub registration: Option<RegistrationStatus>,
     /// Bytes that the kernel says this process has pinned (VmPin); unknown where it does not say.
@@ -223,6 +238,7 @@ impl Board {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             state: State::Mounting,
             failure: None,
+            plan: None,
             registration: None,
             pinned_bytes: None,
             total_seconds: None,

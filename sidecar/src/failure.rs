@@ -3,6 +3,10 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use siding_crds::reasons::Reason;
+
+use crate::mount::choose::Lack;
+
 /// What went wrong, by what the caller can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -21,6 +25,8 @@ pub enum Kind {
 pub struct Failure {
     /// Its kind.
     pub kind: Kind,
+    /// Why, one word, as conditions and metric labels have it.
+    pub reason: Reason,
     /// What is said, a line for each problem.
     pub message: String,
 }
@@ -29,26 +35,38 @@ impl Failure {
     /// Something failed while it was done.
     #[must_use]
     pub fn failed(message: impl fmt::Display) -> Self {
-        Self {
-            kind: Kind::Failed,
-            message: message.to_string(),
-        }
+        Self::new(Kind::Failed, Reason::Other, message)
     }
 
     /// The input is wrong.
     #[must_use]
     pub fn input(message: impl fmt::Display) -> Self {
-        Self {
-            kind: Kind::Input,
-            message: message.to_string(),
-        }
+        Self::new(Kind::Input, Reason::InvalidConfiguration, message)
     }
 
     /// The machine lacks something.
     #[must_use]
     pub fn lacking(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Lacking, Reason::Other, message)
+    }
+
+    /// It was interrupted.
+    #[must_use]
+    pub fn interrupted(message: impl fmt::Display) -> Self {
+        Self::new(Kind::Interrupted, Reason::Other, message)
+    }
+
+    /// The same, for this reason.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.reason = reason;
+        self
+    }
+
+    fn new(kind: Kind, reason: Reason, message: impl fmt::Display) -> Self {
         Self {
-            kind: Kind::Lacking,
+            kind,
+            reason,
             message: message.to_string(),
         }
     }
@@ -68,5 +86,12 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
+    }
+}
+
+impl From<Lack> for Failure {
+    fn from(lack: Lack) -> Self {
+        let reason = lack.reason;
+        Self::lacking(lack).because(reason)
     }
 }

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod agent_socket;
 pub mod bench;
 pub mod board;
 pub mod commands;
@@ -13,6 +14,7 @@ pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod mount;
+pub mod node_plan;
 pub mod output;
 pub mod registration;
 pub mod session;

@@ -195,6 +195,7 @@ fn states_of(status: &Status, pools: &[Pool]) -> Result<Vec<Box<dyn Collector>>>
         build_info(&status.version)?,
         ready(status.state)?,
         cap(status)?,
+        planned_cap(status)?,
         pinned(status.pinned_bytes)?,
         huge_pages_free(pools)?,
     ];
@@ -231,6 +232,18 @@ fn cap(status: &Status) -> Result<Box<dyn Collector>> {
     if let Some(registration) = &status.registration {
         let cap = registration.cap.map_or(f64::INFINITY, |cap| cap as f64);
         gauges.set(&[], cap)?;
+    }
+    Ok(gauges.boxed())
+}
+
+fn planned_cap(status: &Status) -> Result<Box<dyn Collector>> {
+    let gauges = Gauges::new(
+        "siding_registration_cap_planned",
+        "Most registrations in flight at once (a count) as the node's plan says, in force or not; absent without a plan.",
+        &[],
+    )?;
+    if let Some(cap) = status.plan.as_ref().and_then(|plan| plan.cap) {
+        gauges.set(&[], cap.into())?;
     }
     Ok(gauges.boxed())
 }
@@ -300,6 +313,7 @@ fn segments(segments: &[SegmentStatus]) -> Result<[Box<dyn Collector>; 3]> {
 mod tests {
     use super::*;
     use crate::board::{Board, Phase, RegistrationStatus};
+    use crate::node_plan::PlanStatus;
     use siding_topology::hugepages::NodePool;
 
     fn board() -> Board {
@@ -354,6 +368,7 @@ mod tests {
         let text = board.metrics().encode(&board.snapshot(), &[]).unwrap();
         for absent in [
             "siding_registration_cap",
+            "siding_registration_cap_planned",
             "siding_pinned_bytes",
             "siding_hugepages_free",
             "siding_segment_bytes",
@@ -385,6 +400,10 @@ mod tests {
             status.state = State::Ready;
             status.registration = Some(chosen(Some(6)));
             status.pinned_bytes = Some(0);
+            status.plan = Some(PlanStatus {
+                cap: Some(5),
+                ..PlanStatus::default()
+            });
         });
         board.segment(0, |kv| {
             kv.page = Some("2Mi".to_owned());
@@ -400,6 +419,10 @@ mod tests {
         let text = board.metrics().encode(&status, &pools).unwrap();
         assert_eq!(series(&text, "siding_ready"), one("", "1"));
         assert_eq!(series(&text, "siding_registration_cap"), one("", "6"));
+        assert_eq!(
+            series(&text, "siding_registration_cap_planned"),
+            one("", "5")
+        );
         assert_eq!(series(&text, "siding_pinned_bytes"), one("", "0"));
         assert_eq!(
             series(&text, "siding_segment_bytes"),
@@ -434,6 +457,7 @@ mod tests {
         status.segments.remove(0);
         status.pinned_bytes = None;
         status.registration = None;
+        status.plan = None;
         let text = board.metrics().encode(&status, &pools[1..2]).unwrap();
         assert!(!text.contains("\"kv\""), "{text}");
         assert!(!text.contains("siding_pinned_bytes"), "{text}");

@@ -13,30 +13,48 @@ use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::board::{Board, State};
+use crate::agent_socket::AgentSocket;
+use crate::board::{Board, FailureStatus, State};
+use crate::config::OnFailure;
 use crate::failure::Failure;
 use crate::http;
 use crate::mount::pipeline::{self, MountError, Mounted};
 use crate::mount::plan::MountPlan;
 use crate::mount::progress;
+use crate::node_plan::{self, PlanFile, Planning};
 use crate::signals::{Signals, Stop, interrupted, no_thread};
 use crate::store::Store;
 
 /// What a session is to do.
 #[derive(Debug)]
 pub struct Session {
-    /// What to mount.
-    pub plan: MountPlan,
+    /// What to mount, or why it can't be.
+    pub plan: Result<MountPlan, Failure>,
     /// Where files live, for segments that outlive the process.
     pub store: Option<Arc<Store>>,
     /// Where observations go.
     pub board: Board,
-    /// Where HTTP listens; `None` serves nothing and ends when the mount is done.
-    pub listener: Option<std::net::TcpListener>,
+    /// The node's plan, where one is looked for.
+    pub planning: Option<Planning>,
+    /// The plan's file.
+    pub plan_file: Option<PlanFile>,
+    /// Where it is served; nowhere: the session ends when the mount is done.
+    pub listeners: Listeners,
+    /// What a failed mount does.
+    pub on_failure: OnFailure,
     /// How long undoing may take.
     pub grace: Duration,
     /// Draw progress bars.
     pub bars: bool,
+}
+
+/// Where a session is served.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    /// For the kubelet, Prometheus and people.
+    pub http: Option<std::net::TcpListener>,
+    /// For the node's agent.
+    pub agent: Option<AgentSocket>,
 }
 
 /// Takes the address that HTTP listens on.
@@ -55,8 +73,8 @@ pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
 /// Runs a session to its end; `ready` is told once everything is mounted.
 ///
 /// # Errors
-/// [`Failure`]. A signal while serving or mounting is a good end for a session that serves; one
-/// that does not serve says that it was interrupted.
+/// [`Failure`]. A signal while serving or mounting is a good end for a session that serves, also of
+/// one that serves its failure; one that does not serve says that it was interrupted.
 pub fn run(signals: Signals, session: Session, ready: impl FnOnce(&Board)) -> Result<(), Failure> {
     let Signals { runtime, stop } = signals;
     let result = runtime.block_on(supervise(session, stop, ready));
@@ -74,15 +92,101 @@ async fn supervise(
         plan,
         store,
         board,
-        listener,
+        planning,
+        plan_file,
+        listeners,
+        on_failure,
         grace,
         bars,
     } = session;
-    let serves = listener.is_some();
-    let (quit, server) = serve(listener, &board)?;
-    let cancel = Arc::new(AtomicBool::new(false));
-    let mounting = {
-        let (board, cancel, store) = (board.clone(), Arc::clone(&cancel), store.clone());
+    let serves = listeners.http.is_some();
+    let servers = Servers::start(listeners, &board, planning.as_ref())?;
+    if let (Some(planning), Some(file)) = (planning, plan_file) {
+        tokio::spawn(node_plan::watch(planning, file));
+    }
+    let life = Life {
+        store,
+        board,
+        serves,
+        grace,
+        bars,
+    };
+    let result = match plan {
+        Ok(plan) => life.lead(plan, &mut stop, ready).await,
+        Err(failure) => Err(life.fail(failure)),
+    };
+    let result = match result {
+        Err(failure) if on_failure == OnFailure::Serve && serves && life.has_failed() => {
+            tracing::error!(
+                reason = failure.reason.as_str(),
+                "{failure}; serving without segments until SIGTERM"
+            );
+            stop.asked().await;
+            Ok(())
+        }
+        other => other,
+    };
+    servers.stop(grace).await;
+    result
+}
+
+/// The life of one mount.
+struct Life {
+    store: Option<Arc<Store>>,
+    board: Board,
+    serves: bool,
+    grace: Duration,
+    bars: bool,
+}
+
+impl Life {
+    /// From the plan to the end.
+    async fn lead(
+        &self,
+        plan: MountPlan,
+        stop: &mut Stop,
+        ready: impl FnOnce(&Board),
+    ) -> Result<(), Failure> {
+        let cancel = Arc::new(AtomicBool::new(false));
+        let mounting = self.mount(plan, &cancel).map_err(|f| self.fail(f))?;
+        tokio::pin!(mounting);
+        let mut asked = false;
+        let finished = tokio::select! {
+            finished = &mut mounting => finished,
+            () = stop.asked() => {
+                asked = true;
+                tracing::info!("asked to stop while mounting: undoing");
+                self.board.update(|status| status.state = State::Stopping);
+                cancel.store(true, Ordering::Relaxed);
+                within(self.grace, &mut mounting)
+                    .await
+                    .inspect_err(|_| abandon(self.store.as_deref()))?
+            }
+        };
+        let mounted = match finished {
+            Ok(Ok(mounted)) => mounted,
+            Ok(Err(MountError::Cancelled)) => return end(true, self.serves),
+            Ok(Err(error)) => return Err(self.fail(failure_of(&error))),
+            Err(_) => return Err(self.fail(Failure::failed("the mount thread panicked"))),
+        };
+        if !asked {
+            ready(&self.board);
+            if self.serves {
+                tracing::info!("ready");
+                stop.asked().await;
+            }
+        }
+        undo(mounted, &self.board, self.grace).await?;
+        end(asked, self.serves)
+    }
+
+    fn mount(
+        &self,
+        plan: MountPlan,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<oneshot::Receiver<Result<Mounted, MountError>>, Failure> {
+        let (board, store, bars) = (self.board.clone(), self.store.clone(), self.bars);
+        let cancel = Arc::clone(cancel);
         on_a_thread("siding-mount", move || {
             let mount = || pipeline::mount(plan, store.as_deref(), &board, &cancel);
             if bars {
@@ -90,42 +194,24 @@ async fn supervise(
             } else {
                 mount()
             }
-        })?
-    };
-    tokio::pin!(mounting);
-    let mut asked = false;
-    let finished = tokio::select! {
-        finished = &mut mounting => finished,
-        () = stop.asked() => {
-            asked = true;
-            tracing::info!("asked to stop while mounting: undoing");
-            board.update(|status| status.state = State::Stopping);
-            cancel.store(true, Ordering::Relaxed);
-            within(grace, &mut mounting).await.inspect_err(|_| abandon(store.as_deref()))?
-        }
-    };
-    let mounted = finished.map_err(|_| Failure::failed("the mount thread panicked"))?;
-    let result = match mounted {
-        Ok(mounted) => {
-            if !asked {
-                ready(&board);
-                if serves {
-                    tracing::info!("ready");
-                    stop.asked().await;
-                }
-            }
-            undo(mounted, &board, grace)
-                .await
-                .and_then(|()| end(asked, serves))
-        }
-        Err(MountError::Cancelled) => end(true, serves),
-        Err(error) => Err(fail(&board, &error)),
-    };
-    let _ = quit.send(true);
-    if let Some(server) = server {
-        let _ = tokio::time::timeout(grace, server).await;
+        })
     }
-    result
+
+    /// Tells the board of a failure.
+    fn fail(&self, failure: Failure) -> Failure {
+        self.board.update(|status| {
+            status.state = State::Failed;
+            status.failure = Some(FailureStatus {
+                reason: failure.reason,
+                message: failure.message.clone(),
+            });
+        });
+        failure
+    }
+
+    fn has_failed(&self) -> bool {
+        self.board.snapshot().state == State::Failed
+    }
 }
 
 fn end(asked: bool, serves: bool) -> Result<(), Failure> {
@@ -174,38 +260,68 @@ async fn within<T>(grace: Duration, work: impl Future<Output = T>) -> Result<T, 
     })
 }
 
-fn fail(board: &Board, error: &MountError) -> Failure {
-    board.update(|status| {
-        status.state = State::Failed;
-        status.failure = Some(error.to_string());
-    });
-    match error {
+fn failure_of(error: &MountError) -> Failure {
+    let failure = match error {
         MountError::Map { .. } | MountError::Touch { .. } => Failure::lacking(error),
         MountError::Register { source, .. } if source.shortage().is_some() => {
             Failure::lacking(error)
         }
         _ => Failure::failed(error),
-    }
+    };
+    failure.because(error.reason())
 }
 
-type Server = Option<JoinHandle<io::Result<()>>>;
+/// What answers while a session lasts.
+struct Servers {
+    quit: watch::Sender<bool>,
+    tasks: Vec<JoinHandle<io::Result<()>>>,
+    /// Its file goes with the session.
+    _agent: Option<AgentSocket>,
+}
 
-fn serve(
-    listener: Option<std::net::TcpListener>,
-    board: &Board,
-) -> Result<(watch::Sender<bool>, Server), Failure> {
-    let (quit, mut quitting) = watch::channel(false);
-    let Some(listener) = listener else {
-        return Ok((quit, None));
-    };
-    let failed = |error: io::Error| Failure::failed(format!("listen.http: {error}"));
-    let listener = TcpListener::from_std(listener).map_err(failed)?;
-    let bound = listener.local_addr().map_err(failed)?;
-    tracing::info!(address = %bound, "serving HTTP on http://{bound}");
-    let router = http::router(board.clone(), Root::host());
-    let until = async move {
-        let _ = quitting.wait_for(|quit| *quit).await;
-    };
-    let server = tokio::spawn(http::serve(listener, router, until));
-    Ok((quit, Some(server)))
+impl Servers {
+    fn start(
+        listeners: Listeners,
+        board: &Board,
+        planning: Option<&Planning>,
+    ) -> Result<Self, Failure> {
+        let (quit, quitting) = watch::channel(false);
+        let until = || {
+            let mut quitting = quitting.clone();
+            async move {
+                let _ = quitting.wait_for(|quit| *quit).await;
+            }
+        };
+        let mut tasks = Vec::new();
+        if let Some(listener) = listeners.http {
+            let failed = |error: io::Error| Failure::failed(format!("listen.http: {error}"));
+            let listener = TcpListener::from_std(listener).map_err(failed)?;
+            let bound = listener.local_addr().map_err(failed)?;
+            tracing::info!(address = %bound, "serving HTTP on http://{bound}");
+            let router = http::router(board.clone(), Root::host());
+            tasks.push(tokio::spawn(http::serve(listener, router, until())));
+        }
+        if let (Some(agent), Some(planning)) = (&listeners.agent, planning) {
+            let listener = agent.listener().map_err(|error| {
+                Failure::failed(format!(
+                    "--agent-socket {}: {error}",
+                    agent.path().display()
+                ))
+            })?;
+            let router = http::agent_router(board.clone(), Root::host(), planning.clone());
+            tasks.push(tokio::spawn(http::serve(listener, router, until())));
+        }
+        Ok(Self {
+            quit,
+            tasks,
+            _agent: listeners.agent,
+        })
+    }
+
+    async fn stop(self, grace: Duration) {
+        let _ = self.quit.send(true);
+        for task in self.tasks {
+            let _ = tokio::time::timeout(grace, task).await;
+        }
+    }
 }

@@ -8,7 +8,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 
 /// Descriptors that this process needs beside those of rings and connections.
 const FEWEST_FILES: u64 = 32;
@@ -104,11 +104,7 @@ impl Signals {
 /// That it was interrupted, and that nothing is left of it.
 #[must_use]
 pub fn interrupted() -> Failure {
-    let message = "interrupted; everything is undone".to_owned();
-    Failure {
-        kind: Kind::Interrupted,
-        message,
-    }
+    Failure::interrupted("interrupted; everything is undone")
 }
 
 /// That no thread could be started.

@@ -9,5 +9,6 @@ mod http;
 mod life_cycle;
 mod limits;
 mod mount;
+mod pod;
 mod simulate;
 mod topology;

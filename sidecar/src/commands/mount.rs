@@ -11,7 +11,7 @@ use siding_topology::size::page_name;
 
 use super::{LogArgs, Output, prepare};
 use crate::board::Board;
-use crate::config::{Backend, Cap, Config, Order, Segment, TouchThreads};
+use crate::config::{Backend, Cap, Config, OnFailure, Order, Segment, TouchThreads};
 use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::metrics::Metrics;
@@ -19,7 +19,7 @@ use crate::mount::machine::Machine;
 use crate::mount::report::{self, Report};
 use crate::mount::reserve::{self, Reservation, Turn};
 use crate::output;
-use crate::session::{self, Session};
+use crate::session::{self, Listeners, Session};
 use crate::signals::Signals;
 use crate::store::Finding;
 
@@ -117,10 +117,16 @@ impl MountArgs {
             .as_ref()
             .and_then(|listener| listener.local_addr().ok());
         let session = Session {
-            plan,
+            plan: Ok(plan),
             store: None,
             board,
-            listener,
+            planning: None,
+            plan_file: None,
+            listeners: Listeners {
+                http: listener,
+                agent: None,
+            },
+            on_failure: OnFailure::Exit,
             grace: GRACE,
             bars: true,
         };
@@ -149,8 +155,7 @@ fn reserve(signals: &mut Signals, root: &Root, config: &Config) -> Result<Reserv
         || {
             let turn = Turn::wait(root, &cancel);
             let machine = Machine::observe(root);
-            let (reservations, notes) =
-                reserve::reserve_for(root, &config.segments, &machine).map_err(Failure::lacking)?;
+            let (reservations, notes) = reserve::reserve_for(root, &config.segments, &machine)?;
             Ok((turn, reservations, notes))
         },
     )?

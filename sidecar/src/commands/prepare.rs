@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
+use siding_crds::plan::NodePlan;
+use siding_crds::reasons::Reason;
 use siding_fabric::{Pages, UringDomain, base_page_bytes};
 
 use crate::config::{Cap, Config, Order, Page, Segment};
@@ -12,12 +14,13 @@ use crate::failure::Failure;
 use crate::mount::choose::{self, Chosen, Directory, Form, Lack, Ledger, Wish};
 use crate::mount::machine::Machine;
 use crate::mount::plan::{self, Backing, MountPlan, SegmentPlan};
+use crate::node_plan;
 use crate::registration::backend::{self, Choice};
 use crate::registration::items::ItemOrder;
 use crate::store::{self, Finding, KeptFile, Store};
 
-/// The cap in force and where it comes from: what is written out wins over the environment, that
-/// over auto.
+/// The cap that is wished for and where it comes from: what is written out wins over the
+/// environment, that over auto.
 pub(super) fn cap(config: &Config, environment: &Environment, field: &str) -> (Cap, String) {
     if config.registration.cap != Cap::Auto {
         return (config.registration.cap, field.to_owned());
@@ -27,6 +30,17 @@ pub(super) fn cap(config: &Config, environment: &Environment, field: &str) -> (C
         tracing::warn!("{warning}");
     }
     (cap, "MC_MAX_CONCURRENT_REG_MR".to_owned())
+}
+
+/// The same, where a node's plan decides what would be auto.
+pub(super) fn by_plan(wished: (Cap, String), plan: Option<&NodePlan>) -> (Cap, String) {
+    match (&wished.0, plan) {
+        (Cap::Auto, Some(plan)) => (
+            Cap::Limit(node_plan::cap_of(plan)),
+            node_plan::source_of(plan),
+        ),
+        _ => wished,
+    }
 }
 
 /// Plans a mount of the configured segments; `left` is what earlier processes left of each.
@@ -49,10 +63,10 @@ pub(super) fn plan(
         pin_limit,
         UringDomain::open,
     )
-    .map_err(Failure::lacking)?;
+    .map_err(Failure::from)?;
     let registers_all = pin_limit.is_none_or(|limit| limit >= total);
     let mut ledger = Ledger::default();
-    let mut lacks = Vec::new();
+    let mut lacks: Vec<Lack> = Vec::new();
     let mut segments = Vec::new();
     for (segment, left) in config.segments.iter().zip(left) {
         let chosen = match left {
@@ -63,7 +77,7 @@ pub(super) fn plan(
         let chosen = match chosen {
             Ok(chosen) => chosen,
             Err(lack) => {
-                lacks.push(lack.to_string());
+                lacks.push(lack);
                 continue;
             }
         };
@@ -92,16 +106,15 @@ pub(super) fn plan(
             strategy,
         });
     }
-    if !lacks.is_empty() {
-        return Err(Failure::lacking(lacks.join("\n")));
+    if let Some(first) = lacks.first() {
+        let lines: Vec<String> = lacks.iter().map(Lack::to_string).collect();
+        return Err(Failure::lacking(lines.join("\n")).because(first.reason));
     }
     enough_files(total, &backend, machine)?;
-    let (concurrency, cap_reason) = plan::concurrency(cap, &cap_source, machine);
     Ok(MountPlan {
         segments,
         backend,
-        concurrency,
-        cap_reason,
+        cap: plan::live_cap(cap, &cap_source, machine),
         order: match config.registration.order {
             Order::Ascending => ItemOrder::Ascending,
             Order::Declared => ItemOrder::Declared,
@@ -176,6 +189,7 @@ pub(super) fn in_files(segment: &Segment, store: &Store, machine: &Machine) -> R
         field,
         what,
         remedy: "name a directory on tmpfs or hugetlbfs that this user may write".to_owned(),
+        reason: Reason::Other,
     };
     let directory = |path: &Path, field: String| {
         let show = |error: io::Error| lack(field.clone(), format!("{}: {error}", path.display()));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::problem::ConfigError;
 use super::validate::validate;
-use super::{Backend, Cap, Config, LogFormat, Order, Segment, TouchThreads};
+use super::{Backend, Cap, Config, LogFormat, OnFailure, Order, Segment, TouchThreads};
 
 /// Builds a [`Config`]; what is not set is the default.
 #[derive(Debug, Clone, Default)]
@@ -75,6 +75,13 @@ impl ConfigBuilder {
     #[must_use]
     pub fn http(mut self, address: SocketAddr) -> Self {
         self.config.listen.http = address;
+        self
+    }
+
+    /// `onFailure`.
+    #[must_use]
+    pub fn on_failure(mut self, does: OnFailure) -> Self {
+        self.config.on_failure = does;
         self
     }
 

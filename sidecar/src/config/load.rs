@@ -10,12 +10,31 @@ use super::{Config, read, validate};
 /// The largest file that is read, bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 20;
 
+/// A configuration that can't be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Refused {
+    /// All that is wrong with it.
+    pub error: ConfigError,
+    /// The fields that can be read, defaults in place of the others: enough to tell what is wrong
+    /// where people look.
+    pub rest: Option<Box<Config>>,
+}
+
 /// Reads the configuration in a file.
 ///
 /// # Errors
-/// [`ConfigError`]: the file is unreadable, a directory, larger than [`MAX_FILE_BYTES`] or not
-/// UTF-8, or what it says cannot work; then with all problems.
-pub fn load(path: &Path) -> Result<Config, ConfigError> {
+/// [`Refused`]: the file is unreadable, a directory, larger than [`MAX_FILE_BYTES`] or not UTF-8,
+/// or what it says cannot work; then with all problems.
+pub fn load(path: &Path) -> Result<Config, Refused> {
+    let text = text(path).map_err(|error| Refused { error, rest: None })?;
+    read_all(&text).map_err(|refused| Refused {
+        error: refused.error.in_file(path),
+        ..refused
+    })
+}
+
+fn text(path: &Path) -> Result<String, ConfigError> {
     let unreadable = |source| ConfigError::Unreadable {
         path: path.to_owned(),
         source,
@@ -38,16 +57,15 @@ pub fn load(path: &Path) -> Result<Config, ConfigError> {
     if bytes.len() as u64 > MAX_FILE_BYTES {
         return Err(too_large());
     }
-    let text = str::from_utf8(&bytes).map_err(|error| {
-        let offset = error.valid_up_to();
-        let byte = bytes.get(offset).copied().unwrap_or_default();
+    String::from_utf8(bytes).map_err(|error| {
+        let offset = error.utf8_error().valid_up_to();
+        let byte = error.as_bytes().get(offset).copied().unwrap_or_default();
         ConfigError::NotUtf8 {
             path: path.to_owned(),
             offset,
             byte,
         }
-    })?;
-    parse(text).map_err(|error| error.in_file(path))
+    })
 }
 
 fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
@@ -61,7 +79,14 @@ fn read_at_most(file: File, most: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// [`ConfigError::Invalid`] with all problems; for a text that is not YAML with the first.
 pub fn parse(text: &str) -> Result<Config, ConfigError> {
-    let read = read::read(text).map_err(|problem| ConfigError::invalid(vec![problem]))?;
+    read_all(text).map_err(|refused| refused.error)
+}
+
+fn read_all(text: &str) -> Result<Config, Refused> {
+    let read = read::read(text).map_err(|problem| Refused {
+        error: ConfigError::invalid(vec![problem]),
+        rest: None,
+    })?;
     let mut problems = read.problems;
     if let Err(mut more) = validate::validate(&read.config) {
         for problem in &mut more {
@@ -76,6 +101,9 @@ pub fn parse(text: &str) -> Result<Config, ConfigError> {
     if problems.is_empty() {
         Ok(read.config)
     } else {
-        Err(ConfigError::invalid(problems))
+        Err(Refused {
+            error: ConfigError::invalid(problems),
+            rest: Some(Box::new(read.config)),
+        })
     }
 }

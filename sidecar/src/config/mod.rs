@@ -21,6 +21,7 @@
 //! transfer: {}
 //! listen:
 //!   http: 127.0.0.1:9600    # port 0: any free one
+//! onFailure: exit           # exit | serve
 //! shutdown:
 //!   graceSeconds: 30        # 1 to 3600
 //! logging:
@@ -40,7 +41,7 @@
 //! each with its line, field, value and remedy.
 //!
 //! The cap in force: a command-line flag or the file, where it is not `auto`; then the environment
-//! ([`Cap::from_environment`]); then `auto`.
+//! ([`Cap::from_environment`]); then the node's plan, where there is one; then `auto`.
 
 mod builder;
 mod cap;
@@ -64,12 +65,12 @@ use serde::Serialize;
 
 pub use builder::ConfigBuilder;
 pub use cap::{CAP_VARIABLE, Cap, Warning};
-pub use load::{MAX_FILE_BYTES, load, parse};
+pub use load::{MAX_FILE_BYTES, Refused, load, parse};
 pub use problem::{ConfigError, Problem, Refusal};
 pub use registration::{Backend, Order, Registration, TouchThreads};
 pub use schema::schema;
 pub use segment::{Numa, Page, SMALLEST_PAGE_BYTES, Segment};
-pub use service::{GRACE_SECONDS, Listen, LogFormat, Logging, Shutdown};
+pub use service::{GRACE_SECONDS, Listen, LogFormat, Logging, OnFailure, Shutdown};
 pub use validate::validate;
 
 /// Configuration of the sidecar: what to mount, how to register it, where to serve.
@@ -87,6 +88,8 @@ pub struct Config {
     pub transfer: Transfer,
     /// Where the sidecar listens.
     pub listen: Listen,
+    /// What a failed mount does: `exit` ends the process, `serve` keeps it up without segments.
+    pub on_failure: OnFailure,
     /// How it ends.
     pub shutdown: Shutdown,
     /// What it logs.

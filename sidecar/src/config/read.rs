@@ -24,6 +24,7 @@ pub(super) const SECTIONS: [(&str, &[&str]); 8] = [
             "registration",
             "transfer",
             "listen",
+            "onFailure",
             "shutdown",
             "logging",
         ],
@@ -142,6 +143,7 @@ impl Reader {
         self.inner(&top, "transfer");
         let listen = self.inner(&top, "listen");
         self.set(&listen, "http", &mut config.listen.http, words::address);
+        self.set(&top, "onFailure", &mut config.on_failure, FromStr::from_str);
         let shutdown = self.inner(&top, "shutdown");
         self.set(
             &shutdown,

@@ -31,6 +31,28 @@ impl Default for Listen {
     }
 }
 
+/// What a failed mount does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum OnFailure {
+    /// The process ends with an exit code that tells; whoever started it decides what follows.
+    #[default]
+    Exit,
+    /// The process stays up without segments and tells what failed (`/v1/status`, `/readyz`) until
+    /// SIGTERM; its exit code is then 0.
+    Serve,
+}
+
+impl FromStr for OnFailure {
+    type Err = Refusal;
+
+    /// `exit` or `serve`.
+    fn from_str(text: &str) -> Result<Self, Refusal> {
+        let words = [("exit", Self::Exit), ("serve", Self::Serve)];
+        pick(text, "what a failed mount does", &words)
+    }
+}
+
 /// How the sidecar ends.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

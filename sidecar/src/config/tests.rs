@@ -35,6 +35,7 @@ storage: {directory: /dev/shm/siding}
 registration: {backend: io_uring, cap: 8, order: declared, touchThreads: 3}
 transfer: {}
 listen: {http: '[::1]:0'}
+onFailure: serve
 shutdown: {graceSeconds: 3600}
 logging: {format: json, level: 'siding=debug,warn'}
 ",
@@ -59,6 +60,7 @@ logging: {format: json, level: 'siding=debug,warn'}
         .order(Order::Declared)
         .touch_threads(TouchThreads::Count(n(3)))
         .http("[::1]:0".parse().unwrap())
+        .on_failure(OnFailure::Serve)
         .grace_seconds(3600)
         .log_format(LogFormat::Json)
         .log_level("siding=debug,warn")
@@ -98,6 +100,7 @@ registration:
 transfer: {}
 listen:
   http: 127.0.0.1:9600
+onFailure: exit
 shutdown:
   graceSeconds: 30
 logging:
@@ -500,7 +503,7 @@ fn unknown_fields_at_every_level() {
         (
             "segments: [{name: kv, size: 1Gi}]\n<<: {}",
             "line 2: <<: unknown field '<<'; write 'segments', 'storage', 'registration', \
-             'transfer', 'listen', 'shutdown' or 'logging'",
+             'transfer', 'listen', 'onFailure', 'shutdown' or 'logging'",
         ),
     ] {
         assert_eq!(refused(text), message);
@@ -1034,6 +1037,14 @@ fn bombs() {
         let seconds = started.elapsed();
         assert!(seconds < Duration::from_secs(10), "{name}: {seconds:?}");
     }
+}
+
+#[test]
+fn what_a_failed_mount_does_is_one_of_two_words() {
+    assert_eq!(
+        refused(&format!("{KV}onFailure: ignore\n")),
+        "line 2: onFailure: 'ignore' is not what a failed mount does; write 'exit' or 'serve'"
+    );
 }
 
 /// The schema, the reader and the type name the same fields.

@@ -1,5 +1,6 @@
 //! The HTTP interface: metrics, probes, status, and the document that describes them. It only
-//! reads, and it answers while a mount runs on another thread.
+//! reads, and it answers while a mount runs on another thread. On the agent's socket it also takes
+//! the GPUs that the pod got.
 
 mod problem;
 mod routes;
@@ -19,6 +20,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::board::Board;
+use crate::node_plan::Planning;
 
 pub use problem::{Cause, Problem};
 pub use routes::Probe;
@@ -28,6 +30,7 @@ pub use server::serve;
 #[derive(Clone)]
 struct App {
     board: Board,
+    planning: Option<Planning>,
     root: Root,
     document: Arc<Document>,
 }
@@ -48,6 +51,7 @@ struct Document {
     tags(
         (name = "metrics", description = "For Prometheus."),
         (name = "probes", description = "For the kubelet: each answers 200 or 503."),
+        (name = "agent", description = "For the node's agent, on its own socket only."),
         (name = "state", description = "What has been observed, for people and programs."),
     )
 )]
@@ -57,7 +61,17 @@ struct Description;
 ///
 /// The OpenAPI document is made from the routes themselves.
 pub fn router(board: Board, root: Root) -> Router {
-    let (router, api) = OpenApiRouter::with_openapi(Description::openapi())
+    finish(routes(), board, root, None)
+}
+
+/// The same with what the node's agent may tell: for its socket only.
+pub fn agent_router(board: Board, root: Root, planning: Planning) -> Router {
+    let routes = routes().routes(routes!(routes::gpus));
+    finish(routes, board, root, Some(planning))
+}
+
+fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Description::openapi())
         .routes(routes!(routes::metrics))
         .routes(routes!(routes::healthz))
         .routes(routes!(routes::startupz))
@@ -66,7 +80,15 @@ pub fn router(board: Board, root: Root) -> Router {
         .routes(routes!(routes::segments))
         .routes(routes!(routes::segment))
         .routes(routes!(routes::openapi))
-        .split_for_parts();
+}
+
+fn finish(
+    routes: OpenApiRouter<App>,
+    board: Board,
+    root: Root,
+    planning: Option<Planning>,
+) -> Router {
+    let (router, api) = routes.split_for_parts();
     let document = Arc::new(Document {
         paths: api.paths.paths.keys().cloned().collect(),
         // A document that can't be written is empty, and its route says so.
@@ -77,6 +99,7 @@ pub fn router(board: Board, root: Root) -> Router {
         .method_not_allowed_fallback(routes::wrong_method)
         .with_state(App {
             board,
+            planning,
             root,
             document,
         })

@@ -17,6 +17,8 @@ pub enum Cause {
     WrongMethod,
     /// No such segment; `available` lists the segments.
     UnknownSegment,
+    /// The request's body is not what it should be.
+    InvalidBody,
     /// Segments are being mounted.
     Mounting,
     /// Mounting failed.
@@ -32,6 +34,7 @@ impl Cause {
         match self {
             Self::UnknownPath | Self::UnknownSegment => StatusCode::NOT_FOUND,
             Self::WrongMethod => StatusCode::METHOD_NOT_ALLOWED,
+            Self::InvalidBody => StatusCode::BAD_REQUEST,
             Self::Mounting | Self::MountFailed | Self::Stopping => StatusCode::SERVICE_UNAVAILABLE,
             Self::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }

@@ -2,12 +2,13 @@
 //! a millisecond and blocks on nothing, so they do it in place.
 
 use axum::Json;
+use axum::body::{Body, to_bytes};
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, Uri};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use siding_topology::{hugepages, limits};
 use utoipa::ToSchema;
 
@@ -15,9 +16,23 @@ use super::App;
 use super::problem::{Cause, Problem};
 use crate::board::{self, SegmentState, SegmentStatus, Status};
 use crate::metrics;
+use crate::node_plan::PlanStatus;
 
 /// Most of what a client sent that is said back to it, in characters.
 const ECHO_CHARS: usize = 200;
+
+/// The largest body that is read.
+const MOST_BODY_BYTES: usize = 64 << 10;
+/// More GPUs no node has.
+const MOST_GPUS: usize = 256;
+
+/// The GPUs that a pod got.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Gpus {
+    /// Each as the kubelet names it.
+    gpus: Vec<String>,
+}
 
 /// A probe's good answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
@@ -132,6 +147,39 @@ pub(super) async fn segment(
     Err(Problem::new(Cause::UnknownSegment, detail).with_available(known))
 }
 
+/// The GPUs that the pod got
+///
+/// Only on the agent's socket. Each as the kubelet names it: a UUID, a PCI address or another id.
+/// The plan's rails are narrowed to them; what is in no table is a finding of `plan` in the status.
+#[utoipa::path(put, path = "/v1/gpus", tag = "agent", request_body = Gpus, responses(
+    (status = 200, description = "The plan, narrowed", body = Option<PlanStatus>),
+    (status = 400, description = "The body is not what it should be", body = Problem, content_type = "application/problem+json"),
+))]
+pub(super) async fn gpus(
+    State(app): State<App>,
+    body: Body,
+) -> Result<Json<Option<PlanStatus>>, Problem> {
+    let wrong = |why: String| Problem::new(Cause::InvalidBody, why);
+    let bytes = to_bytes(body, MOST_BODY_BYTES).await.map_err(|error| {
+        wrong(format!(
+            "the body can't be read, or is larger than {MOST_BODY_BYTES} bytes: {error}"
+        ))
+    })?;
+    let Gpus { gpus } = serde_json::from_slice(&bytes).map_err(|error| {
+        wrong(format!(
+            "the body is not {{\"gpus\": [\"0000:53:00.0\"]}}: {error}"
+        ))
+    })?;
+    if gpus.len() > MOST_GPUS || gpus.iter().any(|gpu| gpu.len() > ECHO_CHARS) {
+        let why = format!("at most {MOST_GPUS} GPUs of at most {ECHO_CHARS} bytes each are taken");
+        return Err(wrong(why));
+    }
+    if let Some(planning) = &app.planning {
+        planning.set_gpus(gpus);
+    }
+    Ok(Json(app.board.snapshot().plan))
+}
+
 /// This document
 ///
 /// OpenAPI 3.1, made from the routes themselves.
@@ -159,7 +207,11 @@ pub(super) async fn unknown(State(app): State<App>, uri: Uri) -> Problem {
 /// Any other method.
 pub(super) async fn wrong_method(method: Method, uri: Uri) -> Problem {
     let (method, path) = (echo(method.as_str()), echo(uri.path()));
-    let detail = format!("{path} does not take {method}; everything here is read with GET or HEAD");
+    let takes = match uri.path() {
+        "/v1/gpus" => "it takes PUT",
+        _ => "everything here is read with GET or HEAD",
+    };
+    let detail = format!("{path} does not take {method}; {takes}");
     Problem::new(Cause::WrongMethod, detail)
 }
 
@@ -179,9 +231,9 @@ fn if_ready(status: &Status) -> Result<Json<Probe>, Problem> {
         }
         board::State::Mounting => Problem::new(Cause::Mounting, waits_for(&status.segments)),
         board::State::Failed => {
-            let reason = status.failure.as_deref();
-            let reason = reason.unwrap_or("for a reason that was not recorded");
-            Problem::new(Cause::MountFailed, format!("mounting failed: {reason}"))
+            let failure = status.failure.as_ref();
+            let why = failure.map_or("for a reason that was not recorded", |f| &f.message);
+            Problem::new(Cause::MountFailed, format!("mounting failed: {why}"))
         }
         board::State::Stopping => Problem::new(
             Cause::Stopping,

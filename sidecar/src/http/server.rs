@@ -9,7 +9,8 @@ use axum::Router;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
@@ -41,17 +42,42 @@ const BOUNDS: Bounds = Bounds {
 /// How long to wait before accepting again when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// Where connections come from.
+pub trait Accept: Send {
+    /// A connection.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+
+    /// The next connection.
+    fn next(&self) -> impl Future<Output = io::Result<Self::Stream>> + Send;
+}
+
+impl Accept for TcpListener {
+    type Stream = TcpStream;
+
+    async fn next(&self) -> io::Result<TcpStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Accept for UnixListener {
+    type Stream = UnixStream;
+
+    async fn next(&self) -> io::Result<UnixStream> {
+        self.accept().await.map(|(stream, _)| stream)
+    }
+}
+
 /// Serves `router` over HTTP/1.1 until `shutdown` is done; then accepts nothing more, lets what is
 /// being answered end, and cuts what is left after half a second.
 ///
 /// At most 256 connections are open at once (one more cuts the oldest), a request's head may take
-/// 10 s and 16 KiB, a connection is closed when it is a minute old. Bodies of requests are not
-/// read.
+/// 10 s and 16 KiB, a connection is closed when it is a minute old. Bodies of requests are read by
+/// no route but that of the GPUs, which bounds them.
 ///
 /// # Errors
 /// None so far: an accept that fails is logged and tried again.
 pub async fn serve(
-    listener: TcpListener,
+    listener: impl Accept,
     router: Router,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
@@ -60,7 +86,7 @@ pub async fn serve(
 
 async fn serve_within(
     bounds: Bounds,
-    listener: TcpListener,
+    listener: impl Accept,
     router: Router,
     shutdown: impl Future<Output = ()> + Send,
 ) -> io::Result<()> {
@@ -72,10 +98,10 @@ async fn serve_within(
         let accepted = tokio::select! {
             biased;
             () = &mut shutdown => break,
-            accepted = listener.accept() => accepted,
+            accepted = listener.next() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 failing = false;
                 open.make_room(bounds.connections);
                 let router = router.clone();
@@ -128,9 +154,9 @@ impl Open {
     }
 }
 
-async fn answer(
+async fn answer<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     bounds: Bounds,
-    stream: TcpStream,
+    stream: S,
     router: Router,
     mut closing: watch::Receiver<bool>,
 ) {

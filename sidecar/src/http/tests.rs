@@ -3,12 +3,13 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use siding_crds::reasons::Reason;
 use siding_topology::Root;
 use tempfile::TempDir;
 
 use super::client::{Response, Server, ask, get};
 use super::{router, serve};
-use crate::board::{Board, Phase, RegistrationStatus, SegmentState, State};
+use crate::board::{Board, FailureStatus, Phase, RegistrationStatus, SegmentState, State};
 use crate::metrics::Metrics;
 
 /// A board that is served, and the tree that stands for the machine.
@@ -132,7 +133,10 @@ fn probes_when_ready_failed_and_stopping() {
     let fixture = Fixture::new();
     fixture.board.update(|status| {
         status.state = State::Failed;
-        status.failure = Some("segments[kv]: no free huge pages".to_owned());
+        status.failure = Some(FailureStatus {
+            reason: Reason::HugePagesShort,
+            message: "segments[kv]: no free huge pages".to_owned(),
+        });
     });
     assert_eq!(good(&fixture.get("/healthz")), json!({"state": "failed"}));
     for path in ["/startupz", "/readyz"] {
@@ -414,5 +418,98 @@ fn other_paths_methods_and_forms() {
             fixture.get(&format!("{path}?any=thing")).status,
             full.status
         );
+    }
+}
+
+mod of_the_agent {
+    use siding_crds::plan::NodePlan;
+
+    use super::*;
+    use crate::http::agent_router;
+    use crate::http::client::request;
+    use crate::node_plan::{Known, Planning};
+
+    const PLAN: &str = r#"{"version":1,"source":"Node","node":"n1","cap":22,"capReason":"0.9 x 192 / 8",
+        "ranks":8,"cores":192,"rails":[
+        {"gpu":"0000:53:00.0","uuid":"GPU-aa","nics":["n0","n1"],"evidence":"SameSwitch"},
+        {"gpu":"0000:64:00.0","nics":["n1","n2"],"evidence":"SameRoot"}]}"#;
+
+    fn start(plan: Option<&str>) -> Server {
+        let board = Board::new([("kv", 4096)], Metrics::new());
+        let known = Known {
+            plan: plan.map(|text| NodePlan::parse(text).unwrap()),
+            ..Known::default()
+        };
+        let planning = Planning::new(known, board.clone(), None);
+        let routes = agent_router(board, Root::at("/nowhere"), planning);
+        Server::start(|listener, until| serve(listener, routes, until))
+    }
+
+    fn put(server: &Server, body: &str) -> Response {
+        let length = body.len();
+        let text = format!(
+            "PUT /v1/gpus HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        request(server.address, &text)
+    }
+
+    #[test]
+    fn rails_are_narrowed_to_the_gpus_that_it_tells() {
+        let server = start(Some(PLAN));
+        let plan = || good(&get(server.address, "/v1/status"))["plan"].clone();
+        assert_eq!(plan()["gpus"], Value::Null);
+        assert_eq!(plan()["nics"], json!(["n0", "n1", "n2"]));
+        let told = good(&put(&server, r#"{"gpus":["0000:64:00.0","nvidia7"]}"#));
+        assert_eq!(told, plan());
+        assert_eq!(
+            told,
+            json!({
+                "source": "Node", "node": "n1", "cap": 22, "capReason": "0.9 x 192 / 8",
+                "ranks": 8, "cores": 192, "gpus": ["0000:64:00.0", "nvidia7"],
+                "rails": [{"gpu": "0000:64:00.0", "uuid": null, "nics": ["n1", "n2"], "evidence": "SameRoot"}],
+                "nics": ["n1", "n2"],
+                "findings": ["GPU nvidia7 of the pod is not in the node's table"],
+            })
+        );
+    }
+
+    #[test]
+    fn what_can_not_be_taken_changes_nothing() {
+        let server = start(None);
+        let many = format!(r#"{{"gpus":[{}"x"]}}"#, r#""x","#.repeat(256));
+        let long = format!(r#"{{"gpus":["{}"]}}"#, "x".repeat(201));
+        let large = format!(r#"{{"gpus":["{}"]}}"#, "x".repeat(65 << 10));
+        for body in [
+            "",
+            "[]",
+            r#"{"gpus":[1]}"#,
+            r#"{"cpus":[]}"#,
+            &many,
+            &long,
+            &large,
+        ] {
+            let answer = put(&server, body);
+            problem(&answer, 400, "Bad Request", "invalidBody");
+        }
+        let plan = &good(&get(server.address, "/v1/status"))["plan"];
+        assert_eq!([&plan["gpus"], &plan["source"]], [&Value::Null; 2]);
+        let detail = problem(
+            &ask(server.address, "GET", "/v1/gpus"),
+            405,
+            "Method Not Allowed",
+            "wrongMethod",
+        );
+        assert_eq!(detail, "/v1/gpus does not take GET; it takes PUT");
+    }
+
+    #[test]
+    fn it_is_documented_there_and_is_nowhere_else() {
+        let server = start(None);
+        let document = good(&get(server.address, "/openapi.json"));
+        assert!(document["paths"]["/v1/gpus"]["put"]["requestBody"].is_object());
+        let fixture = Fixture::new();
+        let document = good(&fixture.get("/openapi.json"));
+        assert!(document["paths"]["/v1/gpus"].is_null());
+        assert_eq!(fixture.get("/v1/gpus").status, 404);
     }
 }

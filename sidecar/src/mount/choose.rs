@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use siding_crds::format_bytes;
+use siding_crds::reasons::Reason;
 use siding_fabric::{Pages, Placement, base_page_bytes};
 use siding_topology::cgroup::Limit;
 use siding_topology::memory::{ShmemMode, TransparentMode};
@@ -25,6 +26,17 @@ pub struct Lack {
     pub what: String,
     /// The command or field that mends it.
     pub remedy: String,
+    /// Why, one word.
+    pub reason: Reason,
+}
+
+impl Lack {
+    /// The same, for this reason.
+    #[must_use]
+    pub fn because(mut self, reason: Reason) -> Self {
+        self.reason = reason;
+        self
+    }
 }
 
 impl fmt::Display for Lack {
@@ -249,6 +261,7 @@ fn place(wish: &Wish<'_>, machine: &Machine) -> Result<Placement, Lack> {
                 field: format!("segments[{}].numa", wish.name),
                 what: format!("this machine has no NUMA node {id}"),
                 remedy: format!("use one of: {ids}, local, interleave"),
+                reason: Reason::InvalidConfiguration,
             })
         }
     }
@@ -364,13 +377,15 @@ impl Case<'_> {
             .chain(above)
             .collect();
         let what = format!("{} is not a multiple of {}", binary(size), page_name(page));
-        Err(self.lack("size", what, format!("use {}", near.join(" or "))))
+        let lack = self.lack("size", what, format!("use {}", near.join(" or ")));
+        Err(lack.because(Reason::InvalidConfiguration))
     }
 
     fn has_huge_pages(&self, page: u64) -> Result<(), Lack> {
         let name = page_name(page);
         let Some(pool) = self.machine.pool(page) else {
-            return Err(self.lack(
+            return Err(self.short(
+                Reason::HugePagesShort,
                 "page",
                 format!("this kernel has no pages of {name}"),
                 "use auto",
@@ -385,7 +400,8 @@ impl Case<'_> {
         };
         if free < needed {
             let total = pool.total.saturating_add(needed - free);
-            return Err(self.lack(
+            return Err(self.short(
+                Reason::HugePagesShort,
                 "page",
                 format!("{needed} free pages of {name} are needed, {free} are there"),
                 format!("echo {total} | sudo tee /sys/kernel/mm/hugepages/{sysfs}{reserve}, or page auto"),
@@ -402,7 +418,8 @@ impl Case<'_> {
             let free = there.map_or(0, |n| n.free).saturating_sub(claimed);
             if free < needed {
                 let total = there.map_or(0, |n| n.total).saturating_add(needed - free);
-                return Err(self.lack(
+                return Err(self.short(
+                Reason::HugePagesShort,
                     "numa",
                     format!("{needed} free pages of {name} are needed on node {node}, {free} are there"),
                     format!("echo {total} | sudo tee /sys/devices/system/node/node{node}/hugepages/{sysfs}, or numa local"),
@@ -462,7 +479,8 @@ impl Case<'_> {
         if let Some(available) = self.machine.available_bytes {
             let free = available.saturating_sub(self.ledger.memory_bytes);
             if free < size {
-                return Err(self.lack(
+                return Err(self.short(
+                Reason::MemoryShort,
                     "size",
                     format!("{} are needed ({size} bytes with page tables and notes of pins), {free} bytes of memory are available", binary(self.wish.size_bytes)),
                     "declare less, or free memory",
@@ -476,7 +494,8 @@ impl Case<'_> {
                 .and_then(|n| n.memory_available_bytes)
             && there < size
         {
-            return Err(self.lack(
+            return Err(self.short(
+                Reason::MemoryShort,
                 "numa",
                 format!(
                     "{size} bytes are needed on node {node}, {there} bytes are available there"
@@ -509,7 +528,7 @@ impl Case<'_> {
             return Ok(());
         }
         let wanted = limit.limit_bytes.saturating_add(needed - room);
-        Err(self.lack(
+        let lack = self.lack(
             "size",
             format!(
                 "{needed} bytes are needed, the cgroup limit leaves {room} bytes of {resource}"
@@ -519,7 +538,8 @@ impl Case<'_> {
                 format_bytes(wanted),
                 limit.file.display()
             ),
-        ))
+        );
+        Err(lack.because(Reason::MemoryLimit))
     }
 
     /// The directory for a file of these pages, `None` where it is no file.
@@ -569,7 +589,11 @@ impl Case<'_> {
     fn has_room(&self, directory: &Directory) -> Result<(), Lack> {
         let claimed = self.ledger.files.get(&directory.path).copied().unwrap_or(0);
         match directory.free_bytes.map(|free| free.saturating_sub(claimed)) {
-            Some(free) if free < self.wish.size_bytes => Err(self.lack(
+            Some(free) if free < self.wish.size_bytes => Err(self.short(
+                match directory.filesystem {
+                    Filesystem::Hugetlbfs { .. } => Reason::HugePagesShort,
+                    Filesystem::Tmpfs | Filesystem::Other => Reason::MemoryShort,
+                },
                 "size",
                 format!(
                     "{} are needed, the file system of {} has {free} bytes left",
@@ -614,6 +638,16 @@ impl Case<'_> {
         Err(self.lack(field, what, remedy))
     }
 
+    fn short(
+        &self,
+        reason: Reason,
+        field: &str,
+        what: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Lack {
+        self.lack(field, what, remedy).because(reason)
+    }
+
     fn lack(&self, field: &str, what: impl Into<String>, remedy: impl Into<String>) -> Lack {
         let field = if field.contains('.') {
             field.to_owned()
@@ -624,6 +658,7 @@ impl Case<'_> {
             field,
             what: what.into(),
             remedy: remedy.into(),
+            reason: Reason::Other,
         }
     }
 }

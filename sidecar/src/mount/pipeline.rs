@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use siding_crds::reasons::Reason;
 use siding_fabric::pool::{self, Concurrency};
 use siding_fabric::{
-    MapError, MapRequest, Mapping, MemoryRegion, RegisterError, Shortage, Source, TouchError,
-    TouchPlan, touch,
+    MapError, MapRequest, Mapping, MemoryRegion, Pages, RegisterError, Shortage, Source,
+    TouchError, TouchPlan, touch,
 };
 use siding_topology::{Root, limits};
 
@@ -19,6 +20,7 @@ use super::registering;
 use super::strategy::{Touching, chunk_bytes};
 use crate::board::{Board, Content, Phase, RegistrationStatus, SegmentState, State};
 use crate::registration::backend::PIN_REMEDY;
+use crate::registration::cap::LiveCap;
 use crate::store::{self, SegmentFile, StoreError};
 
 /// Pages looked up to tell on which nodes a segment lies.
@@ -45,6 +47,8 @@ pub enum MountError {
     Touch {
         /// The segment.
         segment: String,
+        /// On huge pages.
+        huge: bool,
         /// Why.
         source: TouchError,
     },
@@ -64,6 +68,27 @@ pub enum MountError {
         /// The first error in item order.
         source: RegisterError,
     },
+}
+
+impl MountError {
+    /// Why, one word.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Map {
+                page_bytes: Some(_),
+                ..
+            } => Reason::HugePagesShort,
+            Self::Touch { huge: true, .. } => Reason::HugePagesShort,
+            Self::Touch { .. } => Reason::MemoryLimit,
+            Self::Register { source, .. } => match source.shortage() {
+                Some(Shortage::PinnedMemory) => Reason::MemlockLimit,
+                Some(Shortage::Pages) => Reason::MemoryLimit,
+                None => Reason::Other,
+            },
+            Self::Cancelled | Self::Map { .. } | Self::File { .. } => Reason::Other,
+        }
+    }
 }
 
 fn hint(page_bytes: Option<u64>) -> String {
@@ -109,7 +134,7 @@ pub struct MountedSegment {
 pub struct Mounted {
     /// The segments, in the order declared.
     pub segments: Vec<MountedSegment>,
-    concurrency: Concurrency,
+    cap: LiveCap,
 }
 
 /// Mounts everything in the plan, telling the board.
@@ -126,7 +151,7 @@ pub fn mount(
     announce(&plan, board);
     let mut mounted = Mounted {
         segments: Vec::new(),
-        concurrency: plan.concurrency,
+        cap: plan.cap.clone(),
     };
     for (index, segment) in plan.segments.iter().enumerate() {
         let done = map(index, segment, store, board)?;
@@ -162,14 +187,15 @@ pub fn mount(
 
 fn announce(plan: &MountPlan, board: &Board) {
     board.update(|status| {
+        let (concurrency, cap_reason) = plan.cap.now();
         status.registration = Some(RegistrationStatus {
             backend: plan.backend.in_use.name().to_owned(),
             reason: plan.backend.reason.clone(),
-            cap: match plan.concurrency {
+            cap: match concurrency {
                 Concurrency::AtMost(cap) => Some(cap.get()),
                 Concurrency::Unbounded => None,
             },
-            cap_reason: plan.cap_reason.clone(),
+            cap_reason,
             rings: plan.backend.in_use.rings(),
         });
     });
@@ -292,6 +318,7 @@ fn touch_segment(
         TouchError::Cancelled => MountError::Cancelled,
         source => MountError::Touch {
             segment: plan.name.clone(),
+            huge: matches!(plan.pages, Pages::Huge(_)),
             source,
         },
     })?;
@@ -331,7 +358,7 @@ impl Mounted {
             .flat_map(|segment| segment.regions.drain(..).rev())
             .map(|region| Mutex::new(Some(region)))
             .collect();
-        let answers = pool::run(regions.len(), self.concurrency, &|at| {
+        let answers = pool::run(regions.len(), self.cap.concurrency(), &|at| {
             let region = regions[at].lock().ok().and_then(|mut place| place.take());
             region.map_or(Ok(()), MemoryRegion::unregister)
         });

@@ -11,7 +11,7 @@ use super::machine::Machine;
 use super::strategy::{self, MOST_USEFUL_THREADS, Situation, Strategy};
 use crate::config::{Cap, TouchThreads};
 use crate::registration::backend::Choice;
-use crate::registration::cap::planned;
+use crate::registration::cap::{LiveCap, planned};
 use crate::registration::items::ItemOrder;
 use crate::store::{KeptFile, Unfit};
 
@@ -60,9 +60,7 @@ pub struct MountPlan {
     /// What registers.
     pub backend: Choice,
     /// Registrations in flight.
-    pub concurrency: Concurrency,
-    /// Where that comes from.
-    pub cap_reason: String,
+    pub cap: LiveCap,
     /// Order of registration.
     pub order: ItemOrder,
     /// Bytes that may be pinned; `None` where nothing limits it.
@@ -71,8 +69,8 @@ pub struct MountPlan {
 
 /// Registrations in flight for a cap, and where the number comes from.
 #[must_use]
-pub fn concurrency(cap: Cap, source: &str, machine: &Machine) -> (Concurrency, String) {
-    match cap {
+pub fn live_cap(cap: Cap, source: &str, machine: &Machine) -> LiveCap {
+    let (concurrency, reason) = match cap {
         Cap::Auto => {
             // Alone: how many ranks share the node is told by a plan, not seen from here.
             let cores = machine.cores.count;
@@ -87,7 +85,8 @@ pub fn concurrency(cap: Cap, source: &str, machine: &Machine) -> (Concurrency, S
         }
         Cap::Unbounded => (Concurrency::Unbounded, format!("by {source}")),
         Cap::Limit(n) => (Concurrency::AtMost(n), format!("by {source}")),
-    }
+    };
+    LiveCap::new(concurrency, reason)
 }
 
 /// Threads that may touch a segment.

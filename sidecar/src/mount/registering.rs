@@ -55,7 +55,7 @@ pub(super) fn register_all(
             cancel,
             queued: Instant::now(),
         };
-        let attempts = pool::run(round.len(), plan.concurrency, &|at| {
+        let attempts = pool::run(round.len(), plan.cap.concurrency(), &|at| {
             desk.attempt(&round[at])
         });
         for (job, attempt) in round.iter().zip(attempts) {
@@ -94,7 +94,7 @@ fn cut(plan: &MountPlan, domains: &[Arc<dyn Domain>]) -> Cut {
     let budget = plan
         .pin_limit_bytes
         .map(|limit| limit / domains.len() as u64);
-    let workers = match plan.concurrency {
+    let workers = match plan.cap.concurrency() {
         Concurrency::AtMost(cap) => cap.get(),
         // No more regions than the device needs: each would be a thread.
         Concurrency::Unbounded => 1,

@@ -161,6 +161,7 @@ mod tests {
             version: "0".to_owned(),
             state: State::Ready,
             failure: None,
+            plan: None,
             registration: Some(RegistrationStatus {
                 backend: "io_uring".to_owned(),
                 reason: "usable".to_owned(),

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use siding_crds::reasons::Reason;
 use siding_fabric::base_page_bytes;
 use siding_topology::Root;
 use siding_topology::size::page_name;
@@ -254,6 +255,7 @@ fn lack(segment: &Segment, error: &ReserveError) -> Lack {
             }
         }
         .to_owned(),
+        reason: Reason::HugePagesShort,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use siding_crds::reasons::Reason;
 use siding_fabric::{Domain, Unusable, UringDomain};
 use siding_topology::size::binary;
 
@@ -79,6 +80,7 @@ pub fn choose(
                 remedy: "use auto or none, or allow io_uring (sysctl kernel.io_uring_disabled=0; \
                          in a pod a seccomp profile that has io_uring_setup and io_uring_register)"
                     .to_owned(),
+                reason: Reason::NotRegistered,
             })?;
             match short {
                 None => Ok(in_use(domain, "as asked for")),
@@ -111,6 +113,7 @@ fn pin_lack(limit: u64, total: u64) -> Lack {
             binary(limit)
         ),
         remedy: PIN_REMEDY.to_owned(),
+        reason: Reason::MemlockLimit,
     }
 }
 

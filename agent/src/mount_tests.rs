@@ -87,12 +87,21 @@ fn a_mount_as_declared_reads_well_and_keeps_every_second() {
     );
 }
 
+/// What is changed in the sidecar's report; phase, reason, message and the conditions' reasons.
+type Case<'a> = (
+    &'a [(&'a str, Value)],
+    MountPhase,
+    Option<&'a str>,
+    &'a str,
+    [&'a str; 3],
+);
+
 #[test]
 fn table_of_states() {
     let failure =
         json!({"reason": "HugePagesShort", "message": "segments[kv].page: 256 are needed"});
     let strange = json!({"reason": "NoSuchWord", "message": ""});
-    let cases: [(&[(&str, Value)], MountPhase, Option<&str>, &str, [&str; 3]); 9] = [
+    let cases: [Case; 9] = [
         (
             &[
                 ("/state", json!("mounting")),

@@ -36,7 +36,10 @@ pub fn status_of(
     moment: Moment<'_>,
 ) -> NodeTopologyStatus {
     let findings = node.findings.iter().chain(&rails.findings);
-    let usable = node.nics.iter().filter(|nic| nic.is_usable()).count();
+    let usable = node
+        .nics
+        .as_ref()
+        .map(|nics| nics.iter().filter(|nic| nic.is_usable()).count());
     NodeTopologyStatus {
         instance_type: node.instance_type.clone(),
         cores: node.cores.and_then(|cores| {
@@ -50,10 +53,10 @@ pub fn status_of(
             })
         }),
         numa: node.numa.iter().take(MOST_NUMA).map(numa).collect(),
-        gpus: node.gpus.iter().take(MOST_GPUS).map(gpu).collect(),
-        gpu_count: u32::try_from(node.gpus.len()).ok(),
-        nics: node.nics.iter().take(MOST_NICS).map(nic).collect(),
-        usable_nic_count: u32::try_from(usable).ok(),
+        gpus: node.known_gpus().iter().take(MOST_GPUS).map(gpu).collect(),
+        gpu_count: (node.gpus.as_ref()).and_then(|gpus| u32::try_from(gpus.len()).ok()),
+        nics: node.known_nics().iter().take(MOST_NICS).map(nic).collect(),
+        usable_nic_count: usable.and_then(|usable| u32::try_from(usable).ok()),
         rails: rails.gpus.iter().take(MOST_GPUS).map(rail).collect(),
         rail_summary: rail_summary(&rails.gpus),
         huge_pages: node.pools.iter().take(MOST_POOLS).map(pool).collect(),
@@ -66,19 +69,23 @@ pub fn status_of(
     }
 }
 
-fn ready(node: &Node, usable: usize, moment: Moment<'_>) -> Condition {
+fn ready(node: &Node, usable: Option<usize>, moment: Moment<'_>) -> Condition {
     let Some(cores) = node.cores else {
         let words = "the node's cores are unknown: see findings";
         return moment.condition("Ready", Truth::False, Reason::Other, words);
     };
     let cores = count(cores.count.get(), "core");
-    let gpus = count(node.gpus.len(), "GPU");
-    let nics = match node.nics.len() {
-        all if all == usable => count(all, "NIC"),
-        all => format!("{usable} of {} usable", count(all, "NIC")),
+    let gpus = match &node.gpus {
+        Some(gpus) => count(gpus.len(), "GPU"),
+        None => "GPUs unknown: see findings".to_owned(),
+    };
+    let nics = match (node.known_nics().len(), usable) {
+        (_, None) => "NICs unknown: see findings".to_owned(),
+        (all, Some(usable)) if all == usable => count(all, "NIC"),
+        (all, Some(usable)) => format!("{usable} of {} usable", count(all, "NIC")),
     };
     let unusable: Vec<String> = node
-        .nics
+        .known_nics()
         .iter()
         .filter_map(|nic| {
             let why = nic.unusable?;
@@ -137,9 +144,10 @@ fn gpu(gpu: &Gpu) -> GpuStatus {
     let name = gpu.place.address.to_string();
     let uuid = gpu.uuid.clone();
     let mut summary = format!(
-        "{name}: {:04x}:{:04x}, {}",
+        "{name}: {:04x}:{}, {}",
         gpu.vendor,
-        gpu.device,
+        gpu.device
+            .map_or_else(|| "????".to_owned(), |device| format!("{device:04x}")),
         on_numa(gpu.place.numa)
     );
     if let Some(uuid) = &uuid {

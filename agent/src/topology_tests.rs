@@ -59,6 +59,33 @@ fn a_p5_reads_well() {
 }
 
 #[test]
+fn unknown_devices_are_not_counted_as_none() {
+    let node = Node {
+        gpus: None,
+        nics: None,
+        ..read_node(&Root::at("/nowhere"), &ReadOptions::default())
+    };
+    let moment = Moment {
+        now: Timestamp::from_second(0).unwrap(),
+        generation: Some(1),
+        before: &[],
+    };
+    let node = Node {
+        cores: Some(siding_topology::node::NodeCores {
+            count: 8.try_into().unwrap(),
+            source: CoreSource::Allocatable,
+        }),
+        ..node
+    };
+    let status = status_of(&node, &rails(&node, None), Path::new("/nowhere"), moment);
+    assert_eq!((status.gpu_count, status.usable_nic_count), (None, None));
+    assert_eq!(
+        status.conditions[0].message,
+        "8 cores, GPUs unknown: see findings, NICs unknown: see findings"
+    );
+}
+
+#[test]
 fn a_nic_that_is_lost_is_named() {
     let mut machine = instances::of("p5.48xlarge").unwrap();
     let before = status_of_machine(&machine);

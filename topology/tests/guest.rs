@@ -179,7 +179,11 @@ fn what_is_no_nic_and_no_gpu() {
     };
     let node = read(true);
     let gpus = node.gpus.iter().flatten().map(|gpu| gpu.place.address);
-    let nics = node.nics.iter().flatten().filter_map(|nic| nic.place.as_ref());
+    let nics = node
+        .nics
+        .iter()
+        .flatten()
+        .filter_map(|nic| nic.place.as_ref());
     let devices = gpus.chain(nics.map(|place| place.address));
     let devices: Vec<String> = devices.map(|address| address.to_string()).collect();
     for (address, want, is_ours) in [
@@ -206,7 +210,12 @@ fn every_distance_there_is() {
         let to: Vec<&str> = to.map(|found| found.unwrap_or("?")).collect();
         to.join(" ")
     };
-    let rows: Vec<String> = node.gpus.iter().flatten().map(|gpu| row(&gpu.place)).collect();
+    let rows: Vec<String> = node
+        .gpus
+        .iter()
+        .flatten()
+        .map(|gpu| row(&gpu.place))
+        .collect();
     assert_eq!(
         rows,
         [

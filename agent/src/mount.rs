@@ -38,11 +38,17 @@ pub enum Heard {
     },
 }
 
-/// The status to publish; what a silent sidecar said before stays.
+/// The conditions that the agent writes; those of the operator are `PlanWritten` and
+/// `SidecarRunning`.
+const OWN_CONDITIONS: [&str; 3] = ["Mounted", "Planned", "Registered"];
+
+/// The status to publish; what a silent sidecar said before (`old`) stays. `now` is what the object
+/// has, by whomever.
 #[must_use]
 pub fn mount_status(
     heard: &Heard,
     old: Option<&StoreMountStatus>,
+    now: Option<&StoreMountStatus>,
     moment: Moment<'_>,
 ) -> StoreMountStatus {
     match heard {
@@ -53,15 +59,35 @@ pub fn mount_status(
                 "the sidecar has not answered since {since}: {}",
                 cut(why, LINE)
             );
-            status.phase = MountPhase::Pending;
-            status.reason = Some(Reason::SidecarSilent.as_str().to_owned());
             let silent =
                 |kind| moment.condition(kind, Truth::Unknown, Reason::SidecarSilent, &words);
-            status.conditions = ["Mounted", "Planned", "Registered"].map(silent).into();
-            status.summary = Some(words);
+            status.conditions = OWN_CONDITIONS.map(silent).into();
+            // Of a sidecar that ended, the operator knows from the pod why.
+            if let Some(ended) = now.filter(|now| has_ended(now)) {
+                status.phase = ended.phase;
+                status.reason.clone_from(&ended.reason);
+                status.summary.clone_from(&ended.summary);
+            } else {
+                status.phase = MountPhase::Pending;
+                status.reason = Some(Reason::SidecarSilent.as_str().to_owned());
+                status.summary = Some(words);
+            }
             status
         }
     }
+}
+
+fn has_ended(now: &StoreMountStatus) -> bool {
+    now.phase == MountPhase::Failed
+        && (now.conditions.iter()).any(|one| one.type_ == "SidecarRunning" && one.status == "False")
+}
+
+/// Whether what the object has is what was published, but for what others write.
+#[must_use]
+pub fn says_so(now: &StoreMountStatus, published: &StoreMountStatus) -> bool {
+    let told =
+        |status: &StoreMountStatus| (status.phase, status.reason.clone(), status.summary.clone());
+    told(now) == told(published)
 }
 
 fn of_report(report: &SidecarReport, moment: Moment<'_>) -> StoreMountStatus {

@@ -30,7 +30,7 @@ fn with(changes: &[(&str, Value)]) -> Value {
 }
 
 fn status(value: Value) -> StoreMountStatus {
-    mount_status(&report(value), None, moment(&[]))
+    mount_status(&report(value), None, None, moment(&[]))
 }
 
 fn moment(before: &[Condition]) -> Moment<'_> {
@@ -198,7 +198,7 @@ fn what_a_silent_sidecar_said_stays_and_is_marked() {
         since: Timestamp::from_second(1_789_999_960).unwrap(),
         why: "its socket can't be connected to".to_owned(),
     };
-    let status = mount_status(&silence, Some(&before), moment(&before.conditions));
+    let status = mount_status(&silence, Some(&before), None, moment(&before.conditions));
     assert_eq!(status.phase, MountPhase::Pending);
     assert_eq!(status.reason.as_deref(), Some("SidecarSilent"));
     assert_eq!(status.segments, before.segments);
@@ -206,8 +206,65 @@ fn what_a_silent_sidecar_said_stays_and_is_marked() {
         assert_eq!((truth, reason), ("Unknown", "SidecarSilent"), "{kind}");
     }
     // Told again it is the same: no write follows.
-    let again = mount_status(&silence, Some(&status), moment(&status.conditions));
+    let again = mount_status(&silence, Some(&status), None, moment(&status.conditions));
     assert_eq!(again, status);
+}
+
+/// The pod's own state tells more than silence, which is all that the agent hears.
+#[test]
+fn silence_does_not_hide_why_a_sidecar_ended() {
+    let before = status(ready());
+    let silence = Heard::Silence {
+        since: Timestamp::from_second(1_789_999_960).unwrap(),
+        why: "its socket can't be connected to".to_owned(),
+    };
+    let mut now = before.clone();
+    now.phase = MountPhase::Failed;
+    now.reason = Some("OutOfMemoryKilled".to_owned());
+    now.summary = Some("the kernel killed the sidecar".to_owned());
+    now.conditions = vec![moment(&[]).condition(
+        "SidecarRunning",
+        Truth::False,
+        Reason::OutOfMemoryKilled,
+        "the kernel killed the sidecar",
+    )];
+    let told = |now: &StoreMountStatus| {
+        let status = mount_status(
+            &silence,
+            Some(&before),
+            Some(now),
+            moment(&before.conditions),
+        );
+        assert!(
+            status
+                .conditions
+                .iter()
+                .all(|c| c.type_ != "SidecarRunning")
+        );
+        (status.phase, status.reason.unwrap())
+    };
+    assert_eq!(
+        told(&now),
+        (MountPhase::Failed, "OutOfMemoryKilled".to_owned())
+    );
+    now.conditions[0].status = "True".to_owned();
+    assert_eq!(
+        told(&now),
+        (MountPhase::Pending, "SidecarSilent".to_owned())
+    );
+}
+
+#[test]
+fn what_others_wrote_over_is_published_again() {
+    let published = status(ready());
+    let mut now = published.clone();
+    now.conditions.clear();
+    assert!(
+        says_so(&now, &published),
+        "conditions are each writer's own"
+    );
+    now.reason = Some("SidecarFailed".to_owned());
+    assert!(!says_so(&now, &published));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{Context, now};
 use crate::conditions::Moment;
 use crate::metrics::{Round, STORE_MOUNT};
-use crate::mount::{Heard, mount_status};
+use crate::mount::{Heard, mount_status, says_so};
 use crate::pod_resources::{self, GpusOfPods};
 use crate::publish::{self, Patience};
 use crate::report::SidecarReport;
@@ -204,8 +204,9 @@ async fn tell(context: &Context, mount: &StoreMount, heard: &Heard, seen: &mut S
         generation: mount.metadata.generation,
         before: old.map(|old| old.conditions.as_slice()).unwrap_or_default(),
     };
-    let status = mount_status(heard, old, moment);
-    let is_known = seen.published.as_ref() == Some(&status) && mount.status.is_some();
+    let status = mount_status(heard, old, mount.status.as_ref(), moment);
+    let is_there = (mount.status.as_ref()).is_some_and(|now| says_so(now, &status));
+    let is_known = seen.published.as_ref() == Some(&status) && is_there;
     if is_known || !seen.patience.is_due(Instant::now()) {
         return;
     }

@@ -98,7 +98,8 @@ pub struct StoreMountStatus {
     /// Seconds that registering took over all segments, in a word.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registration_summary: Option<String>,
-    /// Conditions: `Mounted`, `Registered`, `Planned`.
+    /// Conditions: `PlanWritten` (on the pod) and `SidecarRunning` by the operator; `Planned` (in
+    /// force), `Mounted` and `Registered` by the node's agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -12,6 +12,10 @@ use super::conditions::Said;
 use crate::caches::facts::{PodFacts, SidecarState};
 use crate::caches::slim::Key;
 
+/// What the pod carries. What the sidecar makes of it is `Planned`, which the agent writes: each
+/// condition has one writer.
+const PLAN_WRITTEN: &str = "PlanWritten";
+
 /// What is done to the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -210,7 +214,7 @@ fn planned(pod: &PodFacts, old: &StoreMountStatus, is_completed_now: bool) -> Sa
         Some(plan) if plan.node == pod.node && plan.source == PlanSource::Node => {
             // A plan that came late reached the sidecar, and not an engine that had started.
             let late = old.conditions.iter().any(|one| {
-                one.type_ == "Planned" && one.reason == Reason::PlanAfterStart.as_str()
+                one.type_ == PLAN_WRITTEN && one.reason == Reason::PlanAfterStart.as_str()
             });
             let reason = if late { Reason::PlanAfterStart } else { Reason::AsDeclared };
             (Some(true), reason, format!("cap {}: {}", plan.cap, plan.cap_reason))
@@ -232,7 +236,7 @@ fn planned(pod: &PodFacts, old: &StoreMountStatus, is_completed_now: bool) -> Sa
         ),
     };
     Said {
-        type_: "Planned",
+        type_: PLAN_WRITTEN,
         status,
         reason,
         message,
@@ -395,7 +399,7 @@ mod tests {
         let condition = told.status.as_ref().unwrap().conditions[0].clone();
         assert_eq!(
             (condition.type_.as_str(), condition.reason.as_str()),
-            ("Planned", "PlanAfterStart")
+            ("PlanWritten", "PlanAfterStart")
         );
         // The pod carries it now: nothing more to complete, and that it came late stays told.
         let planned = PodFacts {

@@ -77,8 +77,8 @@ async fn lead(options: Options, node: String) -> Result<(), AgentError> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let address = options.listen;
-    let listener = TcpListener::bind(address)
-        .await
+    let listener = siding_service::listen(address)
+        .and_then(TcpListener::from_std)
         .map_err(|source| AgentError::Listen { address, source })?;
     let metrics = Metrics::new()?;
     let context = Context {

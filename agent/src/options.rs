@@ -59,7 +59,7 @@ pub struct Options {
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
     pub sidecar_interval: Duration,
     /// Where metrics and probes are served: an IP address and a port
-    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:9601")]
+    #[arg(long, value_name = "ADDRESS", default_value = "[::]:9601")]
     pub listen: SocketAddr,
     /// Count software devices (rdma_rxe, siw) as usable
     #[arg(long)]

@@ -22,8 +22,10 @@ pub const CONFIG: &str = "siding.dev/config";
 pub const PLAN: &str = "siding.dev/plan";
 /// Annotation on a pod: the cap as a whole number, for environment variables; never empty or 0.
 pub const CAP: &str = "siding.dev/cap";
-/// Annotation on a pod: why it got no sidecar, a [`crate::reasons::Skip`].
+/// Annotation on a pod: why it got no sidecar, a [`crate::reasons::Skip`] and the words.
 pub const SKIPPED: &str = "siding.dev/skipped";
+/// Label on a pod: that [`crate::reasons::Skip`] alone, for finding such pods.
+pub const SKIP: &str = "siding.dev/skip";
 
 /// Name of the sidecar's container in a pod.
 pub const CONTAINER: &str = "siding";

@@ -139,8 +139,8 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let caches = Arc::new(Caches::default());
     let catalogue = Arc::new(Catalogue::published());
     let in_use = Arc::new(InUse::default());
-    let webhooks = TcpListener::bind(arguments.webhooks).await?;
-    let plain = TcpListener::bind(arguments.listen).await?;
+    let webhooks = TcpListener::from_std(siding_service::listen(arguments.webhooks)?)?;
+    let plain = TcpListener::from_std(siding_service::listen(arguments.listen)?)?;
     info!(webhooks = %webhooks.local_addr()?, listen = %plain.local_addr()?, "the operator starts");
 
     let follow = tokio::spawn(caches.clone().follow(client.clone()));
@@ -161,6 +161,8 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
         catalogue: catalogue.clone(),
         image: sidecar_image.clone(),
         metrics: metrics.clone(),
+        identity: arguments.identity.clone(),
+        teller: Arc::default(),
     };
     let control = tokio::spawn(controllers.run(led));
 

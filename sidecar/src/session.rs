@@ -62,8 +62,7 @@ pub struct Listeners {
 /// # Errors
 /// [`Failure`] that names the field, the address and what would work.
 pub fn listen(address: SocketAddr) -> Result<std::net::TcpListener, Failure> {
-    let bound = std::net::TcpListener::bind(address);
-    bound.and_then(|listener| listener.set_nonblocking(true).map(|()| listener)).map_err(|error| {
+    siding_service::listen(address).map_err(|error| {
         Failure::lacking(format!(
             "listen.http: {address}: {error}; use another address or port, or port 0 for any free one"
         ))

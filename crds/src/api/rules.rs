@@ -14,12 +14,12 @@ pub(super) fn is_quantity() -> Rule {
     )
 }
 
-/// `self`, if it is a quantity, is one of at least 1 whole byte that fits 63 bits. To the API
-/// server, `1.5Gi` is no integer.
+/// `self`, if it is a quantity, is one of at least 1 whole byte. To the API server `1.5Gi` is no
+/// integer, and nothing from `100Ti` on is.
 pub(super) fn is_whole_bytes() -> Rule {
     rule(
         "!isQuantity(self) || quantity(self).isInteger() && quantity(self).isGreaterThan(quantity('0'))",
-        "self + ' is not a whole number with a unit, from 1 byte to 2^63-1; write for example 512Mi, or 1536Mi for 1.5Gi'",
+        "self + ' is not a whole number with a unit, from 1 byte to 99Ti; write for example 512Mi, or 1536Mi for 1.5Gi'",
     )
 }
 

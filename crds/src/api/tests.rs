@@ -83,17 +83,17 @@ fn a_size_that_can_not_work_is_refused_with_those_that_do() {
         (
             json!("0"),
             "2Mi",
-            "0 is not a whole number with a unit, from 1 byte to 2^63-1; write for example 512Mi, or 1536Mi for 1.5Gi",
+            "0 is not a whole number with a unit, from 1 byte to 99Ti; write for example 512Mi, or 1536Mi for 1.5Gi",
         ),
         (
             json!("-2Mi"),
             "2Mi",
-            "-2Mi is not a whole number with a unit, from 1 byte to 2^63-1; write for example 512Mi, or 1536Mi for 1.5Gi",
+            "-2Mi is not a whole number with a unit, from 1 byte to 99Ti; write for example 512Mi, or 1536Mi for 1.5Gi",
         ),
         (
             json!("1500m"),
             "4Ki",
-            "1500m is not a whole number with a unit, from 1 byte to 2^63-1; write for example 512Mi, or 1536Mi for 1.5Gi",
+            "1500m is not a whole number with a unit, from 1 byte to 99Ti; write for example 512Mi, or 1536Mi for 1.5Gi",
         ),
     ] {
         assert_eq!(refusals(segment(size, page)), [wanted]);

@@ -1,7 +1,7 @@
 //! The sidecar's configuration, as `siding run` reads it.
 
 use serde::Serialize;
-use siding_crds::api::{AutoOr, Backend, NumaPolicy, Order};
+use siding_crds::api::{AutoOr, Backend, NumaPolicy, OnFailure, Order};
 use siding_crds::names::{STORAGE_DIRECTORY, huge_pages_directory};
 use siding_crds::plan::Injection;
 use siding_crds::reasons::Skip;
@@ -18,6 +18,7 @@ struct Config<'a> {
     registration: Registration,
     listen: Listen,
     logging: Logging,
+    on_failure: &'static str,
 }
 
 #[derive(Serialize)]
@@ -57,8 +58,8 @@ struct Logging {
 
 /// The configuration in YAML.
 ///
-/// It listens on `[::]`, which takes both families (as long as the kernel's `bindv6only` is 0, its default):
-/// which one the cluster's probes come by is not known here.
+/// It listens on `[::]`, which takes both families (as long as the kernel's `bindv6only` is 0, its default),
+/// or the one that there is: which one the cluster's probes come by is not known here.
 pub(super) fn config(wish: &Wish<'_>, injection: &Injection, port: u16) -> Result<String, Skipped> {
     let registration = &wish.spec.registration;
     let config = Config {
@@ -85,6 +86,11 @@ pub(super) fn config(wish: &Wish<'_>, injection: &Injection, port: u16) -> Resul
             http: format!("[::]:{port}"),
         },
         logging: Logging { format: "json" },
+        // A sidecar that ends with an error is started again, and the engine waits for it to stay.
+        on_failure: match wish.spec.on_failure {
+            OnFailure::Degrade => "serve",
+            OnFailure::Block => "exit",
+        },
     };
     serde_saphyr::to_string(&config).map_err(|error| {
         let message = format!(

@@ -1,6 +1,6 @@
 //! Why a pod gets no sidecar.
 
-use siding_crds::names::{CONTAINER, DISABLED, INJECT, INJECTION, SKIPPED};
+use siding_crds::names::{CONTAINER, DISABLED, INJECT, INJECTION, SKIP, SKIPPED};
 use siding_crds::quoted;
 use siding_crds::reasons::Skip;
 
@@ -37,6 +37,10 @@ impl Skipped {
         let told = format!("{reason}: {message}");
         if reason != Skip::AlreadyInjected && has_room(pod, SKIPPED.len() + told.len(), 0) {
             patch.merge("/metadata/annotations", members([(SKIPPED, told)]));
+            patch.merge(
+                "/metadata/labels",
+                members([(SKIP, reason.as_str().to_owned())]),
+            );
         }
         Verdict::Skip {
             reason,

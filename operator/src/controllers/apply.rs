@@ -1,18 +1,18 @@
 //! Writing what the pure parts decided.
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client};
 use serde_json::json;
 use siding_crds::api::{StoreMount, StorePool, StorePoolStatus};
 use siding_crds::names;
 
 use super::mounts::Action;
+use super::tell::Teller;
 use crate::caches::slim::Key;
 
 /// The field manager of server-side apply, and the name that Events are from.
-const MANAGER: &str = "siding-operator";
+pub(super) const MANAGER: &str = "siding-operator";
 
 /// Why something could not be written.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +34,19 @@ fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<(), ApplyError> {
     }
 }
 
-pub(super) async fn mount(client: &Client, key: &Key, action: Action) -> Result<(), ApplyError> {
+/// Who writes, and what was told already.
+pub(super) struct Writer<'a> {
+    pub(super) client: &'a Client,
+    pub(super) teller: &'a Teller,
+    pub(super) instance: &'a str,
+}
+
+pub(super) async fn mount(
+    writer: &Writer<'_>,
+    key: &Key,
+    action: Action,
+) -> Result<(), ApplyError> {
+    let client = writer.client;
     let mounts: Api<StoreMount> = Api::namespaced(client.clone(), &key.namespace);
     let apply = PatchParams::apply(MANAGER).force();
     match action {
@@ -80,33 +92,8 @@ pub(super) async fn mount(client: &Client, key: &Key, action: Action) -> Result<
                     .await,
             )
         }
-        Action::Event {
-            pod_uid,
-            is_warning,
-            reason,
-            note,
-        } => {
-            let pod = ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Pod".to_owned()),
-                name: Some(key.name.clone()),
-                namespace: Some(key.namespace.clone()),
-                uid: Some(pod_uid),
-                ..ObjectReference::default()
-            };
-            let event = Event {
-                type_: if is_warning {
-                    EventType::Warning
-                } else {
-                    EventType::Normal
-                },
-                reason: reason.as_str().to_owned(),
-                note: Some(note),
-                action: "Mount".to_owned(),
-                secondary: None,
-            };
-            let recorder = Recorder::new(client.clone(), Reporter::from(MANAGER));
-            recorder.publish(&event, &pod).await?;
+        Action::Tell(news) => {
+            writer.teller.once(client, writer.instance, &news).await?;
             Ok(())
         }
     }

@@ -4,6 +4,8 @@ pub mod backlog;
 pub mod conditions;
 pub mod mounts;
 pub mod pools;
+pub mod skips;
+pub mod tell;
 
 mod apply;
 
@@ -13,8 +15,13 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
+use kube::core::PartialObjectMeta;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client};
+use siding_crds::names;
 use siding_topology::catalogue::Catalogue;
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
@@ -27,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::planning::{self, NodeKnowledge};
 use apply::ApplyError;
 use backlog::Backlog;
+use tell::Teller;
 
 /// Keys in work at once, of one controller.
 const AT_ONCE: usize = 16;
@@ -48,6 +56,10 @@ pub struct Controllers {
     pub image: String,
     /// What happened is counted.
     pub metrics: Metrics,
+    /// This replica's name.
+    pub identity: String,
+    /// What was told.
+    pub teller: Arc<Teller>,
 }
 
 impl Controllers {
@@ -70,7 +82,29 @@ impl Controllers {
         while !self.caches.are_complete() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        tokio::join!(self.mounts(), self.pools());
+        tokio::join!(self.mounts(), self.pools(), self.skips());
+    }
+
+    /// Tells the owners of pods that got no sidecar.
+    async fn skips(&self) {
+        let api: Api<PartialObjectMeta<Pod>> = Api::all(self.client.clone());
+        let skipped = watcher::Config::default().labels(names::SKIP);
+        let pods = watcher(api, skipped).default_backoff().applied_objects();
+        let mut pods = std::pin::pin!(pods);
+        while let Some(pod) = pods.next().await {
+            let news = match &pod {
+                Ok(pod) => skips::news(pod),
+                Err(error) => {
+                    debug!(%error, "pods without a sidecar can't be watched; trying again");
+                    None
+                }
+            };
+            let Some(news) = news else { continue };
+            let told = self.teller.once(&self.client, &self.identity, &news).await;
+            if let Err(error) = told {
+                warn!(%error, reason = news.reason, "an Event can't be written");
+            }
+        }
     }
 
     async fn mounts(&self) {
@@ -112,9 +146,16 @@ impl Controllers {
             plan: plan.as_ref(),
         };
         let actions = mounts::actions(&observed, Timestamp::now());
-        let has_changes = !actions.is_empty();
+        let has_changes = actions
+            .iter()
+            .any(|one| !matches!(one, mounts::Action::Tell(_)));
+        let writer = apply::Writer {
+            client: &self.client,
+            teller: &self.teller,
+            instance: &self.identity,
+        };
         for action in actions {
-            apply::mount(&self.client, key, action).await?;
+            apply::mount(&writer, key, action).await?;
         }
         Ok(has_changes)
     }

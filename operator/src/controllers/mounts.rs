@@ -1,6 +1,7 @@
 //! One pod's StoreMount: made with the pod, told what the agent can't see, completed where the
 //! binding webhook was missed. Pure: what was observed comes in, what to do comes out.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use siding_crds::api::{MountPhase, StoreMount, StoreMountStatus};
@@ -9,6 +10,7 @@ use siding_crds::plan::{NodePlan, PlanSource};
 use siding_crds::reasons::Reason;
 
 use super::conditions::Said;
+use super::tell::News;
 use crate::caches::facts::{PodFacts, SidecarState};
 use crate::caches::slim::Key;
 
@@ -35,17 +37,8 @@ pub enum Action {
     },
     /// Apply this status.
     ApplyStatus(Value),
-    /// Tell it as an Event of the pod.
-    Event {
-        /// The pod's uid.
-        pod_uid: String,
-        /// Whether it is a warning.
-        is_warning: bool,
-        /// Its reason.
-        reason: Reason,
-        /// Its note.
-        note: String,
-    },
+    /// Tell it.
+    Tell(News),
 }
 
 /// What was observed of a pod and its mount.
@@ -84,11 +77,37 @@ pub fn actions(observed: &Observed<'_>, now: Timestamp) -> Vec<Action> {
         Some(_) => {}
     }
     let complete = completion(pod, observed.plan);
-    let told = mount.map(|mount| status(pod, mount, complete.is_some(), now));
-    complete
-        .into_iter()
-        .chain(told.into_iter().flatten())
-        .collect()
+    let news = mount.and_then(|mount| news(observed.key, pod, mount));
+    let told = mount.and_then(|mount| status(pod, mount, complete.is_some(), now));
+    complete.into_iter().chain(news).chain(told).collect()
+}
+
+/// What the pod's user is to hear: why its sidecar does not run, or what the agent heard of it.
+fn news(key: &Key, pod: &PodFacts, mount: &StoreMount) -> Option<Action> {
+    let heard = mount.status.as_ref().filter(|status| {
+        matches!(status.phase, MountPhase::Failed | MountPhase::Degraded) && !pod.has_ended
+    });
+    let (reason, note) = failure(&pod.sidecar).or_else(|| {
+        let status = heard?;
+        let word = status.reason.as_deref()?;
+        let reason = Reason::ALL.iter().find(|reason| reason.as_str() == word)?;
+        Some((*reason, status.summary.clone().unwrap_or_default()))
+    })?;
+    let regarding = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.clone()),
+        uid: Some(pod.uid.clone()),
+        ..ObjectReference::default()
+    };
+    Some(Action::Tell(News {
+        regarding,
+        is_warning: true,
+        reason: reason.as_str(),
+        note,
+        action: "Mount",
+    }))
 }
 
 fn mount_of(key: &Key, pod: &PodFacts, node: &str) -> Value {
@@ -172,7 +191,7 @@ fn status(
     mount: &StoreMount,
     is_completed_now: bool,
     now: Timestamp,
-) -> Vec<Action> {
+) -> Option<Action> {
     let default = StoreMountStatus::default();
     let old = mount.status.as_ref().unwrap_or(&default);
     let failure = failure(&pod.sidecar);
@@ -188,25 +207,15 @@ fn status(
     });
     let is_same = conditions.iter().all(|one| old.conditions.contains(one));
     if is_same && !is_new_failure {
-        return Vec::new();
+        return None;
     }
     let mut status = json!({"conditions": conditions});
-    let mut actions = Vec::new();
     if let Some((reason, note)) = failure {
         status["phase"] = json!(MountPhase::Failed);
         status["reason"] = json!(reason.as_str());
         status["summary"] = json!(note);
-        if is_new_failure {
-            actions.push(Action::Event {
-                pod_uid: pod.uid.clone(),
-                is_warning: true,
-                reason,
-                note,
-            });
-        }
     }
-    actions.push(Action::ApplyStatus(status));
-    actions
+    Some(Action::ApplyStatus(status))
 }
 
 fn planned(pod: &PodFacts, old: &StoreMountStatus, is_completed_now: bool) -> Said {
@@ -443,20 +452,45 @@ mod tests {
             ..pod()
         };
         let first = act(Some(&killed), Some(&mount("u1")), None);
-        let Action::Event {
-            reason, is_warning, ..
-        } = &first[0]
-        else {
+        let Action::Tell(news) = &first[0] else {
             panic!("{first:?}");
         };
-        assert_eq!((*reason, *is_warning), (Reason::OutOfMemoryKilled, true));
+        assert_eq!((news.reason, news.is_warning), ("OutOfMemoryKilled", true));
         let told = applied(&first, &mount("u1"));
         let status = told.status.as_ref().unwrap();
         assert_eq!(
             (status.phase, status.reason.as_deref()),
             (MountPhase::Failed, Some("OutOfMemoryKilled"))
         );
-        assert_eq!(act(Some(&killed), Some(&told), None), []);
+        // The news is the same, and told once by its name.
+        assert_eq!(
+            act(Some(&killed), Some(&told), None),
+            [Action::Tell(news.clone())]
+        );
+    }
+
+    #[test]
+    fn what_the_agent_heard_is_told_of_the_pod() {
+        let mut mount = applied(&act(Some(&pod()), Some(&mount("u1")), None), &mount("u1"));
+        assert_eq!(act(Some(&pod()), Some(&mount), None), []);
+        let status = mount.status.as_mut().unwrap();
+        status.phase = MountPhase::Degraded;
+        status.reason = Some("PartlyRegistered".to_owned());
+        status.summary = Some("4Mi not registered".to_owned());
+        let actions = act(Some(&pod()), Some(&mount), None);
+        let [Action::Tell(news)] = &actions[..] else {
+            panic!("{actions:?}");
+        };
+        assert_eq!(
+            (news.reason, news.note.as_str()),
+            ("PartlyRegistered", "4Mi not registered")
+        );
+        let uid = news.regarding.uid.as_deref();
+        assert_eq!((uid, news.action), (Some("u1"), "Mount"));
+        // What it never said of itself, such as being silent, is no failure.
+        let status = mount.status.as_mut().unwrap();
+        status.phase = MountPhase::Pending;
+        assert_eq!(act(Some(&pod()), Some(&mount), None), []);
     }
 
     #[test]

@@ -28,6 +28,7 @@ fn strings() -> impl Strategy<Value = Value> {
         select(vec![
             "siding.dev/cap",
             "siding.dev/plan",
+            "siding.dev/skip",
             "siding.dev/skipped",
             "siding.dev/inject",
             "prometheus.io/port",

@@ -92,11 +92,13 @@ impl Scene {
             panic!("not skipped");
         };
         let told = apply(pod, &patch);
+        let label = told.pointer("/metadata/labels/siding.dev~1skip");
         let told = told.pointer("/metadata/annotations/siding.dev~1skipped");
         if reason == Skip::AlreadyInjected {
             assert!(patch.is_empty());
         } else {
             assert_eq!(told, Some(&json!(format!("{reason}: {message}"))));
+            assert_eq!(label, Some(&json!(reason.as_str())));
         }
         (reason, message)
     }
@@ -209,7 +211,7 @@ pub(super) fn assert_kept(before: &Value, after: &Value, path: &str) {
 fn kept(before: &Value, after: &Value, path: &str) -> Result<(), String> {
     let is_ours = |key: &str| {
         (path == "/metadata/annotations" && key.starts_with("siding.dev/"))
-            || (path == "/metadata/labels" && key == "siding.dev/pool")
+            || (path == "/metadata/labels" && ["siding.dev/pool", "siding.dev/skip"].contains(&key))
     };
     match (before, after) {
         (Value::Object(before), Value::Object(after)) => {

@@ -93,9 +93,15 @@ storage: {directory: /var/lib/siding}
 registration: {backend: io_uring, cap: 12, order: declared, touchThreads: 3}
 listen: {http: '[::]:9600'}
 logging: {format: json}
+onFailure: serve
 ",
     );
     assert_eq!(config, wanted.unwrap());
+    let block = Scene::with(json!({"onFailure": "Block"}));
+    assert_eq!(
+        configuration(&block.injected(&pod(json!({})))).on_failure,
+        siding::config::OnFailure::Exit
+    );
     let plain = configuration(&Scene::with(json!({})).injected(&pod(json!({}))));
     assert_eq!(plain.registration, siding::config::Registration::default());
 }

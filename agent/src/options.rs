@@ -26,7 +26,7 @@ In a DaemonSet:
   hostPath /var/lib/kubelet/pods and /var/lib/kubelet/pod-resources, read-only
   runAsUser 0 (sockets of pods are open to their owner and to root)
 
-Needs by RBAC: nodes get; nodetopologies get, create, patch; nodetopologies/status patch;
+Needs by RBAC: nodes get; nodetopologies create, patch; nodetopologies/status patch;
 storemounts list, watch; storemounts/status patch.
 
 Exit codes: 0 asked to stop (SIGTERM, SIGINT); 1 it can't run (the message says what mends it);

@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{PATIENCE, Said};
 
 /// Pages of 2 MiB that the machine gets for the cluster, on top of those that it has.
-pub const HUGE_PAGES_2MI: u32 = 256;
+pub const HUGE_PAGES_2MI: u32 = 320;
 
 /// The image with a shell that the cluster brings along.
 pub const BUSYBOX: &str = "siding.test/busybox:1";

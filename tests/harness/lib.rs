@@ -6,6 +6,7 @@
 pub mod cluster;
 pub mod http;
 pub mod kernel;
+pub mod product;
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -25,12 +26,21 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The binary under test, of the same build profile as the tests.
 #[must_use]
 pub fn binary() -> PathBuf {
+    binary_of("siding")
+}
+
+/// The binary of a package, of the same build profile as the tests.
+///
+/// # Panics
+/// Where it was not built.
+#[must_use]
+pub fn binary_of(package: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
     let profile = tests.ancestors().nth(2).unwrap();
-    let binary = profile.join("siding");
+    let binary = profile.join(package);
     assert!(
         binary.exists(),
-        "{} is not there: run tests/run, or cargo build --release -p siding",
+        "{} is not there: run tests/run, or cargo build --release -p {package}",
         binary.display()
     );
     binary

@@ -1,0 +1,356 @@
+//! What can't work, explained in kubectl's own output.
+
+use serde_json::{Value, json};
+use siding_tests::cluster::{BUSYBOX, Namespace};
+use siding_tests::product::{Product, condition};
+
+fn pool(namespace: &Namespace, name: &str, segments: &str) -> String {
+    format!(
+        r#"
+apiVersion: siding.dev/v1alpha1
+kind: StorePool
+metadata: {{name: {name}, namespace: {0}}}
+spec:
+  podSelector: {{matchLabels: {{app: {name}}}}}
+  segments: {segments}
+"#,
+        namespace.name()
+    )
+}
+
+/// A pod of an engine that the pool of the same name selects.
+fn engine(namespace: &Namespace, name: &str) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace.name(), "labels": {"app": name}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+            {"name": "engine", "image": BUSYBOX, "command": ["sleep", "100000"]},
+        ]},
+    })
+    .to_string()
+}
+
+/// Declares a pool and waits until the operator has looked at it.
+fn declare(product: &Product, namespace: &Namespace, name: &str, segments: &str) -> Value {
+    product.cluster.apply(&pool(namespace, name, segments));
+    product.until(&["-n", namespace.name(), "storepool", name], |pool| {
+        condition(pool, "Accepted").is_some()
+    })
+}
+
+/// The Events of an object, as a user sees them: reason and message.
+fn events(product: &Product, namespace: &Namespace, object: &str) -> Vec<(String, String)> {
+    let of = format!("involvedObject.name={object}");
+    let events = product
+        .cluster
+        .get(&["-n", namespace.name(), "events", "--field-selector", &of]);
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let events = events["items"].as_array().cloned().unwrap_or_default();
+    events
+        .iter()
+        .map(|event| (word(&event["reason"]), word(&event["message"])))
+        .collect()
+}
+
+fn told(product: &Product, namespace: &Namespace, object: &str, reason: &str) -> String {
+    let deadline = std::time::Instant::now() + siding_tests::PATIENCE;
+    loop {
+        let events = events(product, namespace, object);
+        let mut of_reason = events.iter().filter(|(found, _)| found == reason);
+        if let Some((_, message)) = of_reason.next() {
+            assert_eq!(of_reason.next(), None, "told once");
+            return message.clone();
+        }
+        assert!(
+            std::time::Instant::now() < deadline,
+            "no {reason} of {object}: {events:?}"
+        );
+        std::thread::sleep(std::time::Duration::from_millis(200));
+    }
+}
+
+/// As the webhook makes it, for changing what it set and creating that.
+fn injected(product: &Product, pod: &str) -> Value {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pod).unwrap();
+    let path = file.path().to_str().unwrap();
+    let said = product
+        .cluster
+        .kubectl(&["create", "--dry-run=server", "-o", "json", "-f", path]);
+    let mut pod = said.json();
+    let made = pod["metadata"].as_object_mut().unwrap();
+    for field in [
+        "uid",
+        "creationTimestamp",
+        "resourceVersion",
+        "managedFields",
+        "generation",
+    ] {
+        made.remove(field);
+    }
+    pod.as_object_mut().unwrap().remove("status");
+    pod
+}
+
+#[test]
+fn a_size_that_no_machine_has_is_refused_with_what_would_work() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    let namespace = product.namespace("size");
+    for (size, words) in [
+        (
+            "1Pi",
+            "1Pi is not a whole number with a unit, from 1 byte to 99Ti",
+        ),
+        ("1.5Gi", "write for example 512Mi, or 1536Mi for 1.5Gi"),
+        (
+            "3Mi",
+            "segment kv: size 3Mi is not a whole number of 2Mi pages; 2048Ki or 4096Ki is",
+        ),
+        ("'0'", "0 is not a whole number"),
+        (
+            "many",
+            "many is not a quantity; write for example 2Gi or 512Mi",
+        ),
+    ] {
+        let said = product.cluster.try_apply(&pool(
+            &namespace,
+            "kv",
+            &format!("[{{name: kv, size: {size}}}]"),
+        ));
+        assert_eq!(said.code, Some(1), "{size}");
+        assert!(said.err.contains(words), "{words:?} is not in {}", said.err);
+    }
+    // The largest that there is.
+    let said = product
+        .cluster
+        .try_apply(&pool(&namespace, "kv", "[{name: kv, size: 99Ti}]"));
+    assert_eq!(said.code, Some(0), "{}", said.err);
+}
+
+#[test]
+fn pages_that_no_node_has_are_a_condition_of_the_pool() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    let namespace = product.namespace("pages");
+    for (name, segments, words) in [
+        (
+            "gigantic",
+            "[{name: kv, size: 512Gi, pageSize: 1Gi}]",
+            "no node has 512Gi of 1Gi pages",
+        ),
+        (
+            "much",
+            "[{name: kv, size: 90Ti}]",
+            "no node has 90Ti of 2Mi pages (the most that one has is ",
+        ),
+    ] {
+        let pool = declare(product, &namespace, name, segments);
+        let [status, reason, message] = condition(&pool, "Accepted").unwrap();
+        assert_eq!((status, reason), ("False", "NoSuchHugePages"), "{message}");
+        assert!(message.contains(words), "{words:?} is not in {message}");
+    }
+    // Its pods are made all the same, and the scheduler says what they wait for.
+    product.cluster.apply(&engine(&namespace, "gigantic"));
+    let message = told(product, &namespace, "gigantic", "FailedScheduling");
+    assert!(message.contains("Insufficient hugepages-1Gi"), "{message}");
+}
+
+#[test]
+fn a_limit_that_is_too_small_is_told_and_the_engine_starts_without_its_cache() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    let namespace = product.namespace("limit");
+    declare(
+        product,
+        &namespace,
+        "small",
+        "[{name: kv, size: 256Mi, pageSize: 4Ki}]",
+    );
+    let mut pod = injected(product, &engine(&namespace, "small"));
+    for which in ["limits", "requests"] {
+        pod["spec"]["initContainers"][0]["resources"][which]["memory"] = json!("100Mi");
+    }
+    product.cluster.apply(&pod.to_string());
+    product.cluster.wait_for(
+        namespace.name(),
+        "pod/small",
+        "condition=Ready",
+        siding_tests::PATIENCE,
+    );
+    let mount = product.until(&["-n", namespace.name(), "storemount", "small"], |mount| {
+        mount["status"]["phase"] == "Failed"
+    });
+    assert_eq!(mount["status"]["reason"], "MemoryLimit");
+    let [status, reason, message] = condition(&mount, "Mounted").unwrap();
+    assert_eq!((status, reason), ("False", "MemoryLimit"));
+    let words = "raise the container's resources.limits.memory to ";
+    assert!(message.contains(words), "{message}");
+    assert!(told(product, &namespace, "small", "MemoryLimit").contains(words));
+    let pool = product.until(&["-n", namespace.name(), "storepool", "small"], |pool| {
+        pool["status"]["pods"]["failed"] == 1
+    });
+    assert_eq!(pool["status"]["failures"][0]["reason"], "MemoryLimit");
+}
+
+/// Where a mount must not fail, the engine waits for it; and where the kernel ends the sidecar, no word of its own
+/// tells why.
+#[test]
+fn a_sidecar_that_the_kernel_kills_is_told_and_holds_a_blocking_pools_engine() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    let namespace = product.namespace("killed");
+    let segments = "[{name: kv, size: 64Mi, pageSize: 4Ki}]\n  onFailure: Block";
+    declare(product, &namespace, "killed", segments);
+    let mut pod = injected(product, &engine(&namespace, "killed"));
+    let sidecar = &mut pod["spec"]["initContainers"][0];
+    for which in ["limits", "requests"] {
+        sidecar["resources"][which]["memory"] = json!("32Mi");
+    }
+    // A program of the sidecar's name that takes more than it may.
+    sidecar["image"] = json!(BUSYBOX);
+    sidecar["command"] = json!([
+        "sh",
+        "-c",
+        "sleep 1; dd if=/dev/zero of=/dev/null bs=256M count=1"
+    ]);
+    sidecar["args"] = json!([]);
+    product.cluster.apply(&pod.to_string());
+    let mount = product.until(&["-n", namespace.name(), "storemount", "killed"], |mount| {
+        mount["status"]["phase"] == "Failed"
+    });
+    assert_eq!(mount["status"]["reason"], "OutOfMemoryKilled", "{mount:#}");
+    let message = told(product, &namespace, "killed", "OutOfMemoryKilled");
+    assert!(
+        message.contains("its memory limit is smaller than what it needs"),
+        "{message}"
+    );
+    let pod = product
+        .cluster
+        .get(&["-n", namespace.name(), "pod", "killed"]);
+    let engine = &pod["status"]["containerStatuses"][0]["state"];
+    assert_eq!(engine["waiting"]["reason"], "PodInitializing", "{engine}");
+}
+
+#[test]
+fn owners_of_pods_without_a_sidecar_hear_why() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    let namespace = product.namespace("skipped");
+    product.cluster.apply(&format!(
+        r"
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {{name: other, namespace: {0}}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: other}}}}
+  template:
+    metadata: {{labels: {{app: other}}}}
+    spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: engine, image: {BUSYBOX}, command: [sleep, '100000']}}]}}
+",
+        namespace.name()
+    ));
+    let words = format!("namespace '{}' has no StorePool", namespace.name());
+    let message = told(product, &namespace, "other", "NoPool");
+    assert!(
+        message.starts_with("its pods get no sidecar: ") && message.contains(&words),
+        "{message}"
+    );
+    let pods = product.cluster.get(&[
+        "-n",
+        namespace.name(),
+        "pods",
+        "-l",
+        "siding.dev/skip=NoPool",
+    ]);
+    let pods = pods["items"].as_array().unwrap();
+    assert_eq!(pods.len(), 2);
+    for pod in pods {
+        let annotation = pod["metadata"]["annotations"]["siding.dev/skipped"]
+            .as_str()
+            .unwrap();
+        assert!(
+            annotation.starts_with("NoPool: ") && annotation.contains(&words),
+            "{annotation}"
+        );
+        assert_eq!(pod["spec"]["initContainers"], Value::Null);
+    }
+}
+
+/// Waits until the API server would take it: the label of a namespace reaches the webhook by a watch.
+fn taken(product: &Product, pod: &Value) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pod.to_string()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let deadline = std::time::Instant::now() + siding_tests::PATIENCE;
+    loop {
+        let create = ["create", "--dry-run=server", "-f", path];
+        let said = product.cluster.kubectl(&create);
+        if said.code == Some(0) {
+            return;
+        }
+        assert!(std::time::Instant::now() < deadline, "{}", said.err);
+    }
+}
+
+/// The levels of the Pod Security Standards, each with a pod that they take.
+#[test]
+fn no_pod_is_refused_because_of_us() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    for level in ["privileged", "baseline", "restricted"] {
+        let namespace = product.namespace(&format!("level-{level}"));
+        let label = format!("pod-security.kubernetes.io/enforce={level}");
+        let said = product
+            .cluster
+            .kubectl(&["label", "namespace", namespace.name(), &label]);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        declare(
+            product,
+            &namespace,
+            "kv",
+            "[{name: kv, size: 8Mi, pageSize: 4Ki}]",
+        );
+        let mut pod: Value = serde_json::from_str(&engine(&namespace, "kv")).unwrap();
+        pod["spec"]["securityContext"] = json!({
+            "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
+        });
+        pod["spec"]["containers"][0]["securityContext"] = json!({
+            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+        });
+        taken(product, &pod);
+        product.cluster.apply(&pod.to_string());
+        product.cluster.wait_for(
+            namespace.name(),
+            "pod/kv",
+            "condition=Ready",
+            siding_tests::PATIENCE,
+        );
+        let pod = product.cluster.get(&["-n", namespace.name(), "pod", "kv"]);
+        let sidecar = &pod["spec"]["initContainers"][0];
+        assert_eq!(sidecar["name"], "siding", "{level}");
+        let added = &sidecar["securityContext"]["capabilities"]["add"];
+        let mount = product.until(&["-n", namespace.name(), "storemount", "kv"], |mount| {
+            condition(mount, "Mounted").is_some_and(|[status, ..]| status == "True")
+        });
+        let [_, reason, message] = condition(&mount, "Registered").unwrap();
+        // Without the capability as much is registered as the user may lock, and the rest is told.
+        match level {
+            "privileged" => assert_eq!(reason, "AsDeclared", "{message}"),
+            _ if reason == "AsDeclared" => {}
+            _ => {
+                assert_eq!(reason, "PartlyRegistered", "{level}: {message}");
+                assert!(
+                    message.contains("RLIMIT_MEMLOCK allows this user"),
+                    "{message}"
+                );
+                assert_eq!(mount["status"]["phase"], "Degraded");
+            }
+        }
+        match level {
+            "privileged" => assert_eq!(added, &json!(["IPC_LOCK"])),
+            _ => assert_eq!(added, &Value::Null, "{level} takes no capability"),
+        }
+    }
+}

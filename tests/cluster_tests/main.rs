@@ -7,3 +7,4 @@ mod chain;
 mod failures;
 mod golden;
 mod ground;
+mod shapes;

@@ -8,3 +8,4 @@ mod failures;
 mod golden;
 mod ground;
 mod shapes;
+mod used;

@@ -128,6 +128,16 @@ impl<V: PartialEq + Send + Sync + 'static> Slim<V> {
             .collect()
     }
 
+    /// One value from all of them, without a copy of them.
+    #[must_use]
+    pub fn fold<T>(&self, start: T, step: impl Fn(T, &V) -> T) -> T {
+        let facts = self.read();
+        facts
+            .by_key
+            .values()
+            .fold(start, |so_far, value| step(so_far, value))
+    }
+
     /// Those of one namespace, by name.
     #[must_use]
     pub fn of_namespace(&self, namespace: &str) -> Vec<(Key, Arc<V>)> {

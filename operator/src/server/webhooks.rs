@@ -111,11 +111,14 @@ impl Webhooks {
         let namespace = Key::new("", asked.namespace);
         let labels = self.caches.namespaces.get(&namespace);
         let pools = self.caches.pools.of_namespace(asked.namespace);
-        let nodes = self.caches.nodes.all();
-        let cores = nodes.iter().filter_map(|(_, node)| node.cores);
-        let fewest = cores
-            .min()
-            .and_then(|cores| NonZeroUsize::try_from(cores).ok());
+        let (fewest, most_gpus) = self.caches.nodes.fold((None, None), |(cores, gpus), node| {
+            let fewer = match (cores, node.cores) {
+                (Some(so_far), Some(of_node)) => Some(std::cmp::min(so_far, of_node)),
+                (one, other) => one.or(other),
+            };
+            (fewer, gpus.max(Some(node.gpus)))
+        });
+        let fewest = fewest.and_then(|cores| NonZeroUsize::try_from(cores).ok());
         World {
             pools: pools
                 .into_iter()
@@ -125,7 +128,7 @@ impl Webhooks {
             namespace_labels: Cow::Owned(labels.as_deref().cloned().unwrap_or_default()),
             defaults: &self.defaults,
             fewest_cores: fewest,
-            most_gpus: nodes.iter().map(|(_, node)| node.gpus).max(),
+            most_gpus,
         }
     }
 

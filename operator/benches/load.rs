@@ -1,0 +1,343 @@
+//! The operator's webhooks on a large cluster: 5,000 nodes and 50,000 pods in the caches, then 500 pods and 500
+//! bindings a second over HTTPS, answered by one thread.
+//!
+//!     cargo bench -p siding-operator --bench load
+//!
+//! Latency counts from when a request was due, not from when it was sent: what waits behind a slow one is counted, too.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::runtime::watcher::Event;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName};
+use serde_json::{Value, json};
+use siding_crds::api::StorePool;
+use siding_operator::admission::Defaults;
+use siding_operator::caches::Caches;
+use siding_operator::caches::facts;
+use siding_operator::caches::slim::Key;
+use siding_operator::certificates::serving::InUse;
+use siding_operator::certificates::{Bundle, renewed};
+use siding_operator::metrics::Metrics;
+use siding_operator::server::{Webhooks, router, serve_tls};
+use siding_topology::catalogue::Catalogue;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+const NODES: usize = 5_000;
+const PODS: usize = 50_000;
+const PER_SECOND: u32 = 500;
+const CONNECTIONS: u32 = 8;
+const LASTS: Duration = Duration::from_secs(10);
+/// The timer's grain, and the time for the other lanes' turn.
+const TIMER: Duration = Duration::from_millis(3);
+const NAME: &str = "siding-operator.siding-system.svc";
+
+fn main() {
+    let caches = Arc::new(Caches::default());
+    let (before, started) = (resident_bytes(), Instant::now());
+    fill(&caches);
+    let filled = started.elapsed();
+    let caches_bytes = resident_bytes().saturating_sub(before);
+
+    let names = [NAME.to_owned()];
+    let (bundle, _) = renewed(None, &names, SystemTime::now()).unwrap();
+    let address = serve(caches, &bundle);
+    let [pods, bindings] = load(address, &bundle);
+    let ms = |of: &[Duration], share: f64| quantile(of, share).as_secs_f64() * 1e3;
+    println!(
+        "siding-operator-load: nodes={NODES} pods={PODS} filled_seconds={:.2} caches_mib={} resident_mib={} \
+         pod_p50_ms={:.2} pod_p99_ms={:.2} binding_p50_ms={:.2} binding_p99_ms={:.2} answered={}",
+        filled.as_secs_f64(),
+        caches_bytes >> 20,
+        resident_bytes() >> 20,
+        ms(&pods, 0.5),
+        ms(&pods, 0.99),
+        ms(&bindings, 0.5),
+        ms(&bindings, 0.99),
+        pods.len() + bindings.len(),
+    );
+}
+
+// --- The cluster ---
+
+fn fill(caches: &Caches) {
+    let pool: StorePool = read(json!({
+        "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool",
+        "metadata": {"name": "kv", "namespace": "models", "uid": "p", "generation": 1},
+        "spec": {
+            "podSelector": {"matchLabels": {"app": "engine"}},
+            "segments": [{"name": "kv", "size": "64Gi"}],
+        },
+    }));
+    caches.pools.take(Event::Apply(pool), |pool| {
+        Some((facts::key(pool), pool.clone()))
+    });
+    let labels = [("siding.dev/inject".to_owned(), "enabled".to_owned())];
+    let namespace = Key::new("", "models");
+    let of = |_: &()| Some((namespace.clone(), labels.clone().into()));
+    caches.namespaces.take(Event::Apply(()), of);
+
+    caches
+        .nodes
+        .take(Event::Init::<Node>, |node| Some(facts::of_node(node)));
+    for n in 0..NODES {
+        let has = json!({"cpu": "192", "nvidia.com/gpu": "8", "hugepages-2Mi": "1Ti"});
+        let node: Node = read(json!({
+            "metadata": {
+                "name": format!("ip-10-0-{}-{}.example.internal", n / 256, n % 256),
+                "labels": {"node.kubernetes.io/instance-type": "p5.48xlarge"},
+            },
+            "status": {"capacity": has, "allocatable": has},
+        }));
+        caches
+            .nodes
+            .take(Event::InitApply(node), |node| Some(facts::of_node(node)));
+    }
+    caches
+        .nodes
+        .take(Event::InitDone::<Node>, |node| Some(facts::of_node(node)));
+
+    caches.pods.take(Event::Init, facts::of_pod);
+    for n in 0..PODS {
+        caches.pods.take(Event::InitApply(pod(n)), facts::of_pod);
+    }
+    caches.pods.take(Event::InitDone, facts::of_pod);
+    assert_eq!(caches.pods.all().len(), PODS);
+    assert_eq!(caches.nodes.all().len(), NODES);
+}
+
+fn node_of(pod: usize) -> String {
+    let n = pod % NODES;
+    format!("ip-10-0-{}-{}.example.internal", n / 256, n % 256)
+}
+
+/// With its plan and its rails, as it is after binding on a node of eight GPUs.
+fn pod(n: usize) -> Pod {
+    let rails: Vec<Value> = (0..8)
+        .map(|gpu| {
+            let nics: Vec<String> = (0..4)
+                .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
+                .collect();
+            json!({"gpu": format!("0000:{gpu:02x}:00.0"), "nics": nics, "evidence": "SameSwitch"})
+        })
+        .collect();
+    let plan = json!({
+        "version": 1, "source": "Node", "node": node_of(n), "cap": 23, "ranks": 8, "cores": 192,
+        "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank", "rails": rails,
+    });
+    let injection = json!({
+        "version": 1, "pool": "kv", "poolGeneration": 1, "ranks": 1, "gpusPerRank": 1,
+        "image": "registry.example.com/siding:0.1.0", "devices": "None",
+    });
+    read(json!({
+        "metadata": {
+            "name": format!("engine-{n}"), "namespace": "models", "uid": uid(n),
+            "labels": {"app": "engine", "siding.dev/pool": "kv"},
+            "annotations": {"siding.dev/injection": injection.to_string(), "siding.dev/plan": plan.to_string()},
+        },
+        "spec": {"nodeName": node_of(n), "containers": []},
+        "status": {"phase": "Running", "initContainerStatuses": [{
+            "name": "siding", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "started": true,
+            "state": {"running": {}},
+        }]},
+    }))
+}
+
+fn uid(n: usize) -> String {
+    format!("00000000-0000-4000-8000-{n:012}")
+}
+
+fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
+    serde_json::from_value(value).unwrap()
+}
+
+// --- The endpoint ---
+
+/// One thread answers.
+fn serve(caches: Arc<Caches>, bundle: &Bundle) -> std::net::SocketAddr {
+    let in_use = Arc::new(InUse::default());
+    in_use.set(&bundle.leaf).unwrap();
+    let webhooks = Webhooks {
+        caches,
+        catalogue: Arc::new(Catalogue::published()),
+        defaults: Arc::new(Defaults::new("registry.example.com/siding:0.1.0")),
+        metrics: Metrics::new().unwrap(),
+    };
+    let listener = siding_service::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        runtime().block_on(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            serve_tls(listener, router(webhooks), in_use, std::future::pending()).await
+        })
+    });
+    address
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
+}
+
+// --- The API server's side ---
+
+/// Latencies of pods and of bindings.
+fn load(address: std::net::SocketAddr, bundle: &Bundle) -> [Vec<Duration>; 2] {
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = CertificateDer::from_pem_slice(bundle.ca.certificate.as_bytes()).unwrap();
+    roots.add(ca).unwrap();
+    let config = rustls::ClientConfig::builder_with_provider(
+        rustls::crypto::ring::default_provider().into(),
+    )
+    .with_safe_default_protocol_versions()
+    .unwrap()
+    .with_root_certificates(roots)
+    .with_no_client_auth();
+    let connector = TlsConnector::from(Arc::new(config));
+    runtime().block_on(async move {
+        let begin = Instant::now() + Duration::from_millis(500);
+        let mut tasks = [Vec::new(), Vec::new()];
+        for (kind, tasks) in tasks.iter_mut().enumerate() {
+            for lane in 0..CONNECTIONS {
+                let connector = connector.clone();
+                tasks.push(tokio::spawn(async move {
+                    let stream = TcpStream::connect(address).await.unwrap();
+                    stream.set_nodelay(true).unwrap();
+                    let name = ServerName::try_from(NAME).unwrap();
+                    let stream = connector.connect(name, stream).await.unwrap();
+                    lane_of(stream, kind, lane, begin).await
+                }));
+            }
+        }
+        let mut all = [Vec::new(), Vec::new()];
+        for (tasks, all) in tasks.into_iter().zip(&mut all) {
+            for task in tasks {
+                all.extend(task.await.unwrap());
+            }
+        }
+        all
+    })
+}
+
+async fn lane_of(
+    mut stream: TlsStream<TcpStream>,
+    kind: usize,
+    lane: u32,
+    begin: Instant,
+) -> Vec<Duration> {
+    let every = Duration::from_secs(1) / PER_SECOND * CONNECTIONS;
+    let count = u32::try_from(LASTS.as_nanos() / every.as_nanos()).unwrap();
+    let mut took = Vec::new();
+    for n in 0..count {
+        let due = begin + every * n + every * lane / CONNECTIONS;
+        let seed = usize::try_from(n * CONNECTIONS + lane).unwrap();
+        let (path, body) = match kind {
+            0 => ("/pods", review_of_pod(seed)),
+            _ => ("/bindings", review_of_binding(seed)),
+        };
+        tokio::time::sleep_until(due.into()).await;
+        // The timer wakes up to a millisecond late, which is not the operator's; an earlier answer that is late is.
+        let woken = Instant::now();
+        let from = if woken - due > TIMER { due } else { woken };
+        let answer = ask(&mut stream, path, &body).await;
+        took.push(from.elapsed());
+        assert!(answer["response"]["patch"].is_string(), "{answer}");
+    }
+    took
+}
+
+fn review_of_pod(n: usize) -> String {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": uid(n), "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "operation": "CREATE", "namespace": "models", "dryRun": false,
+            "object": {
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"generateName": "engine-", "labels": {"app": "engine"}},
+                "spec": {"containers": [{
+                    "name": "engine", "image": "vllm",
+                    "env": (0..40).map(|n| json!({"name": format!("V{n}"), "value": "x".repeat(40)})).collect::<Vec<_>>(),
+                    "resources": {"limits": {"nvidia.com/gpu": "1", "memory": "64Gi"}},
+                }]},
+            },
+        },
+    })
+    .to_string()
+}
+
+fn review_of_binding(n: usize) -> String {
+    let pod = n * 7 % PODS;
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": uid(n), "kind": {"group": "", "version": "v1", "kind": "Binding"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"}, "subResource": "binding",
+            "operation": "CREATE", "namespace": "models", "name": format!("engine-{pod}"), "dryRun": false,
+            "object": {
+                "apiVersion": "v1", "kind": "Binding",
+                "metadata": {"name": format!("engine-{pod}"), "namespace": "models", "uid": uid(pod)},
+                "target": {"kind": "Node", "name": node_of(pod)},
+            },
+        },
+    })
+    .to_string()
+}
+
+async fn ask(stream: &mut TlsStream<TcpStream>, path: &str, body: &str) -> Value {
+    let head = format!(
+        "POST {path} HTTP/1.1\r\nHost: {NAME}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    stream
+        .write_all(format!("{head}{body}").as_bytes())
+        .await
+        .unwrap();
+    let mut got = Vec::new();
+    loop {
+        if let Some(body) = whole(&got) {
+            return serde_json::from_slice(body).unwrap();
+        }
+        let read = stream.read_buf(&mut got).await.unwrap();
+        assert!(read > 0, "cut: {}", String::from_utf8_lossy(&got));
+    }
+}
+
+/// The body, once all of it is there.
+fn whole(got: &[u8]) -> Option<&[u8]> {
+    let end = got.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&got[..end])
+        .unwrap()
+        .to_ascii_lowercase();
+    assert!(head.starts_with("http/1.1 200"), "{head}");
+    let length = head
+        .lines()
+        .find_map(|line| line.strip_prefix("content-length: "))?;
+    got.get(end + 4..end + 4 + length.parse::<usize>().unwrap())
+}
+
+// --- Numbers ---
+
+fn quantile(of: &[Duration], share: f64) -> Duration {
+    let mut sorted = of.to_vec();
+    sorted.sort();
+    sorted[((sorted.len() - 1) as f64 * share) as usize]
+}
+
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap();
+    let kib = line.trim().strip_suffix(" kB").unwrap();
+    kib.parse::<u64>().unwrap() << 10
+}

@@ -250,7 +250,7 @@ fn with_pages(
             return Err(error);
         }
         board.none_touched(index);
-        tracing::warn!(segment = segments[index].name, "{error}");
+        tracing::warn!(segment = segments[index].name, "taking smaller pages: {error}");
         announce_pages(index, &segments[index], board);
     }
 }

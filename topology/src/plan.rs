@@ -941,7 +941,11 @@ mod tests {
             (Some("g6e.48xlarge"), None, Some(4), 4, Some(vec![2, 2])),
             (Some("g5.48xlarge"), None, Some(2), 4, Some(vec![2, 2])),
         ] {
-            assert_eq!(of(name, gpus, nics, each), want, "{name:?} {gpus:?} {nics:?}");
+            assert_eq!(
+                of(name, gpus, nics, each),
+                want,
+                "{name:?} {gpus:?} {nics:?}"
+            );
         }
         let plan = plan(&PlanInput {
             devices: Devices::Counts {

@@ -250,7 +250,10 @@ fn with_pages(
             return Err(error);
         }
         board.none_touched(index);
-        tracing::warn!(segment = segments[index].name, "taking smaller pages: {error}");
+        tracing::warn!(
+            segment = segments[index].name,
+            "taking smaller pages: {error}"
+        );
         announce_pages(index, &segments[index], board);
     }
 }

@@ -325,7 +325,8 @@ fn cap_words(factor: Factor, cores: NonZeroUsize, ranks: NonZeroUsize, rule: Cap
         CapRule::AtLeastOne => ", at least 1",
         CapRule::Factor | CapRule::UnknownCores | CapRule::UnknownRanks => "",
     };
-    format!("{factor} x {cores} cores / {ranks} ranks = {exact:.2}{why}")
+    let noun = if ranks.get() == 1 { "rank" } else { "ranks" };
+    format!("{factor} x {cores} cores / {ranks} {noun} = {exact:.2}{why}")
 }
 
 fn inputs(input: &PlanInput<'_>) -> Inputs {

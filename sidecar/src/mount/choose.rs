@@ -173,7 +173,8 @@ impl Ledger {
 
 /// What a segment of base or transparent pages takes of memory, bytes: itself, its page tables (8
 /// bytes a page), the kernel's note of each pinned page (16 bytes), and what the process is beside.
-fn with_overhead(size_bytes: u64) -> u64 {
+#[must_use]
+pub fn with_overhead(size_bytes: u64) -> u64 {
     const PROCESS_BYTES: u64 = 24 << 20;
     let pages = size_bytes / base_page_bytes();
     size_bytes
@@ -701,4 +702,4 @@ fn show(path: &Path) -> String {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

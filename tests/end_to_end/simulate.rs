@@ -46,8 +46,39 @@ fn one_node_at_every_cap() {
     ]));
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(value(&said.out, "siding-simulate: ", "planner_cap"), "8");
-    let said = Said::of(siding().args(["simulate", "--ranks", "8"]));
-    assert_eq!(said.code, Some(2), "a node without --sweep");
+    for (args, want) in [
+        (
+            "--ranks 8 --factor 0.5",
+            "--ranks, --factor: only with --sweep, which models one node; write --sweep too",
+        ),
+        (
+            "--sweep --ranks 4096 --nics 4096",
+            "at most 50000000 are; write ranks x NICs of at most 4292",
+        ),
+        (
+            "--sweep --cores x",
+            "invalid value 'x' for '--cores <N>': write a whole number from 1 to 4096",
+        ),
+    ] {
+        let said = Said::of(siding().arg("simulate").args(args.split(' ')));
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args}");
+        assert!(said.err.contains(want), "{args}: {}", said.err);
+    }
+}
+
+/// Few NICs, few cores: there the model would have unbounded win, which nobody has seen.
+#[test]
+fn no_winner_is_called_where_nothing_was_measured() {
+    for node in ["--nics 1", "--cores 2 --ranks 2"] {
+        let mut command = siding();
+        let said = Said::of(command.args(["simulate", "--sweep"]).args(node.split(' ')));
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        for name in ["best_cap", "planner_vs_best"] {
+            assert_eq!(value(&said.out, "siding-simulate: ", name), "unavailable");
+        }
+        let finding = "\nfinding: no best cap is named: no sweep";
+        assert!(said.out.contains(finding), "{}", said.out);
+    }
 }
 
 #[test]

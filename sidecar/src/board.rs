@@ -282,6 +282,13 @@ impl Board {
         }
     }
 
+    /// Forgets the bytes of a segment that were present: its pages are asked for anew.
+    pub fn none_touched(&self, index: usize) {
+        if let Some(touched) = self.inner.touched.get(index) {
+            touched.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Counts all of a segment's bytes as present.
     pub fn all_touched(&self, index: usize) {
         let size = self

@@ -23,6 +23,16 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
+/// A text as one line, with what would steer a terminal, or end a line, written out.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let shown = |letter: char| match letter.is_control() {
+        true => letter.escape_default().to_string(),
+        false => letter.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
+
 /// Prints a line to standard error, as far as anybody is there.
 pub fn complain(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "siding: {text}");

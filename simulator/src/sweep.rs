@@ -2,7 +2,44 @@
 
 use crate::engine::{Cap, Node, simulate};
 use crate::parameters::Parameters;
-use crate::workload::Workload;
+use crate::workload::{Memory, Workload};
+
+/// Fewest NICs a rank on which a sweep of device memory was measured.
+const FEWEST_NICS: u32 = 16;
+/// Fewest hardware threads on which any sweep was measured.
+const FEWEST_THREADS: u32 = 64;
+
+/// Why a sweep of this node has no winner to be believed: it is where nothing was measured.
+#[must_use]
+pub fn unmeasured(node: &Node, workload: &Workload) -> Option<String> {
+    let Node {
+        hardware_threads,
+        nics_per_rank,
+    } = *node;
+    if workload.memory == Memory::Device && nics_per_rank < FEWEST_NICS {
+        return Some(format!(
+            "no sweep of device memory was measured on fewer than {FEWEST_NICS} NICs a rank (here \
+             {nics_per_rank}): there the model lets workers that run side by side pay nothing for \
+             each other's bytes, which flatters large caps"
+        ));
+    }
+    (hardware_threads < FEWEST_THREADS).then(|| {
+        format!(
+            "no sweep was measured on fewer than {FEWEST_THREADS} cores (here {hardware_threads}): what \
+             so many more threads than cores cost is not known"
+        )
+    })
+}
+
+/// How many registrations [`sweep`] models: of every rank on every NIC, at all caps.
+#[must_use]
+pub fn modelled_registrations(node: &Node, ranks: u32, workload: &Workload) -> u64 {
+    let buffers = workload.buffers.len();
+    let points = buffers as u64 * caps(buffers).len() as u64;
+    points
+        .saturating_mul(u64::from(ranks))
+        .saturating_mul(u64::from(node.nics_per_rank))
+}
 
 /// Seconds of the slowest rank for each of a set of caps: every one up to 32, then about twelve a
 /// doubling, up to a thread a buffer.
@@ -58,6 +95,36 @@ mod tests {
         assert_eq!(most.last(), Some(&182));
         assert_eq!(most.len(), 64);
         assert_eq!(most[31..35], [32, 34, 36, 38]);
+    }
+
+    #[test]
+    fn where_nothing_was_measured_is_told() {
+        let of = |hardware_threads, nics_per_rank, workload: &Workload| {
+            let node = Node {
+                hardware_threads,
+                nics_per_rank,
+            };
+            unmeasured(&node, workload)
+        };
+        let device = Workload::nic_table();
+        let host = Workload::p5_host();
+        assert_eq!(of(192, 32, &device), None);
+        assert_eq!(of(64, 16, &device), None);
+        assert_eq!(of(192, 1, &host), None);
+        let few = of(192, 15, &device).unwrap();
+        assert!(few.contains("fewer than 16 NICs a rank (here 15)"), "{few}");
+        let small = of(2, 32, &host).unwrap();
+        assert!(small.contains("fewer than 64 cores (here 2)"), "{small}");
+    }
+
+    #[test]
+    fn how_much_is_modelled() {
+        let node = Node {
+            hardware_threads: 192,
+            nics_per_rank: 32,
+        };
+        let p5 = Workload::p5_gpu(&Parameters::P5.sizes, crate::workload::Order::Ascending);
+        assert_eq!(modelled_registrations(&node, 8, &p5), 8 * 32 * 182 * 64);
     }
 
     #[test]

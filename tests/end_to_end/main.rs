@@ -9,6 +9,7 @@ mod http;
 mod life_cycle;
 mod limits;
 mod mount;
+mod plan;
 mod pod;
 mod simulate;
 mod topology;

@@ -1,6 +1,13 @@
 //! The simulator and the registration bench, as a user runs them.
 
-use siding_tests::{Said, scratch, siding, whole_machine};
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use siding_tests::{PATIENCE, Said, scratch, siding, whole_machine};
 
 /// The value of a pair in a last line.
 fn value<'a>(out: &'a str, prefix: &str, name: &str) -> &'a str {
@@ -26,11 +33,7 @@ fn the_model_stands_next_to_what_was_measured() {
         value(&said.out, "siding-simulate: ", "best_cap_hits"),
         "8/8"
     );
-    assert!(
-        std::fs::read_to_string(picture)
-            .unwrap()
-            .starts_with("<svg")
-    );
+    assert!(fs::read_to_string(picture).unwrap().starts_with("<svg"));
     let said = Said::of(siding().args(["simulate", "-o", "json"]));
     assert!(said.json()["cells"].as_array().unwrap().len() > 40);
 }
@@ -43,8 +46,39 @@ fn one_node_at_every_cap() {
     ]));
     assert_eq!(said.code, Some(0), "{}", said.err);
     assert_eq!(value(&said.out, "siding-simulate: ", "planner_cap"), "8");
-    let said = Said::of(siding().args(["simulate", "--ranks", "8"]));
-    assert_eq!(said.code, Some(2), "a node without --sweep");
+    for (args, want) in [
+        (
+            "--ranks 8 --factor 0.5",
+            "--ranks, --factor: only with --sweep, which models one node; write --sweep too",
+        ),
+        (
+            "--sweep --ranks 4096 --nics 4096",
+            "at most 50000000 are; write ranks x NICs of at most 4292",
+        ),
+        (
+            "--sweep --cores x",
+            "invalid value 'x' for '--cores <N>': write a whole number from 1 to 4096",
+        ),
+    ] {
+        let said = Said::of(siding().arg("simulate").args(args.split(' ')));
+        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args}");
+        assert!(said.err.contains(want), "{args}: {}", said.err);
+    }
+}
+
+/// Few NICs, few cores: there the model would have unbounded win, which nobody has seen.
+#[test]
+fn no_winner_is_called_where_nothing_was_measured() {
+    for node in ["--nics 1", "--cores 2 --ranks 2"] {
+        let mut command = siding();
+        let said = Said::of(command.args(["simulate", "--sweep"]).args(node.split(' ')));
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        for name in ["best_cap", "planner_vs_best"] {
+            assert_eq!(value(&said.out, "siding-simulate: ", name), "unavailable");
+        }
+        let finding = "\nfinding: no best cap is named: no sweep";
+        assert!(said.out.contains(finding), "{}", said.out);
+    }
 }
 
 #[test]
@@ -52,7 +86,7 @@ fn ranks_register_at_once_and_the_planner_is_compared() {
     let _alone = whole_machine();
     let scratch = scratch();
     let buffers = scratch.path().join("buffers");
-    std::fs::write(&buffers, "1Mi 8\n4Mi 2\n").unwrap();
+    fs::write(&buffers, "1Mi 8\n4Mi 2\n").unwrap();
     let mut command = siding();
     command.args([
         "bench",
@@ -79,7 +113,7 @@ fn ranks_register_at_once_and_the_planner_is_compared() {
         .unwrap();
     assert!(ratio > 0.0 && ratio <= 1.0, "{ratio}");
 
-    std::fs::write(&buffers, "1Mi x\n").unwrap();
+    fs::write(&buffers, "1Mi x\n").unwrap();
     let said = Said::of(
         siding()
             .args(["bench", "registration", "--buffers"])
@@ -87,4 +121,147 @@ fn ranks_register_at_once_and_the_planner_is_compared() {
     );
     assert_eq!(said.code, Some(2));
     assert!(said.err.contains("line 1: 'x' is no count"), "{}", said.err);
+}
+
+/// The processes that `parent` started.
+fn children(parent: u32) -> Vec<u32> {
+    let tasks = format!("/proc/{parent}/task");
+    let tasks = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
+    let lists: Vec<String> = lists.collect();
+    let pids = lists.iter().flat_map(|list| list.split_whitespace());
+    pids.map(|pid| pid.parse().unwrap()).collect()
+}
+
+/// Whether the process is there and no zombie that nobody buries.
+fn runs(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| !status.contains("State:\tZ"))
+}
+
+/// A bench in the middle of its rounds, with both ranks there.
+fn running_bench() -> (Child, Vec<u32>) {
+    let mut command = siding();
+    command.args(["bench", "registration", "--ranks", "2", "--rounds", "1000"]);
+    let mut bench = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let ranks = children(bench.id());
+        if ranks.len() == 2 {
+            return (bench, ranks);
+        }
+        assert!(Instant::now() < deadline && bench.try_wait().unwrap().is_none());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn wait_until_gone(ranks: &[u32]) {
+    let deadline = Instant::now() + PATIENCE;
+    while ranks.iter().any(|rank| runs(*rank)) {
+        assert!(Instant::now() < deadline, "{ranks:?} are still there");
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn an_interrupted_bench_ends_its_ranks() {
+    let _alone = whole_machine();
+    let (mut bench, ranks) = running_bench();
+    kill_process(Pid::from_child(&bench), Signal::INT).unwrap();
+    assert_eq!(bench.wait().unwrap().code(), Some(130));
+    assert!(
+        !ranks
+            .iter()
+            .any(|rank| Path::new(&format!("/proc/{rank}")).exists())
+    );
+}
+
+/// Also of one that could not end them itself.
+#[test]
+fn no_rank_outlives_a_bench_that_is_killed() {
+    let _alone = whole_machine();
+    let (mut bench, ranks) = running_bench();
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    wait_until_gone(&ranks);
+}
+
+#[test]
+fn what_the_machine_has_not_is_told_before_any_rank_is_started() {
+    let scratch = scratch();
+    let buffers = scratch.path().join("buffers");
+    let buffers = buffers.to_str().unwrap();
+    fs::write(buffers, "1Gi 16384\n").unwrap();
+    let long = scratch.path().join("long");
+    fs::write(&long, "4Ki\n".repeat(300_000)).unwrap();
+    for (args, code, want) in [
+        (
+            vec!["--ranks", "256", "--buffers", buffers],
+            3,
+            "--ranks, --buffers: 256 x 16Ti need ",
+        ),
+        (
+            vec!["--page", "16Mi"],
+            3,
+            "--page: this kernel has no pages of 16Mi; to mend it: use one of 4Ki",
+        ),
+        (
+            vec!["--page", "auto"],
+            2,
+            "--page: auto and transparent leave open which pages are pinned; write a size",
+        ),
+        (
+            vec!["--ranks", "0"],
+            2,
+            "invalid value '0' for '--ranks <N>': write a whole number from 1 to 256",
+        ),
+        (
+            vec!["--rounds", "x"],
+            2,
+            "invalid value 'x' for '--rounds <N>': write a whole number from 1 to 1000",
+        ),
+        (
+            vec!["--buffers", long.to_str().unwrap()],
+            2,
+            "long: longer than 1048576 bytes; write equal buffers as one line",
+        ),
+    ] {
+        let said = Said::of(siding().args(["bench", "registration"]).args(&args));
+        assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{args:?}");
+        assert!(said.err.contains(want), "{args:?}: {}", said.err);
+    }
+}
+
+/// A cap alone, and times that are only noise, are not taken for a result.
+#[test]
+fn what_says_nothing_is_said() {
+    let _alone = whole_machine();
+    let scratch = scratch();
+    let buffers = scratch.path().join("buffers");
+    fs::write(&buffers, "4Ki 4\n").unwrap();
+    let bench = |cap: &str| {
+        let mut command = siding();
+        command.args(["bench", "registration", "--rounds", "1", "--cap", cap]);
+        Said::of(command.arg("--buffers").arg(&buffers))
+    };
+    let alone = bench("auto");
+    assert_eq!(
+        value(&alone.out, "siding-bench: ", "planner_vs_best"),
+        "unavailable"
+    );
+    assert!(
+        alone.out.contains("nothing to compare it with"),
+        "{}",
+        alone.out
+    );
+    let short = bench("sweep");
+    assert_eq!(
+        value(&short.out, "siding-bench: ", "contention"),
+        "too_short"
+    );
+    assert!(short.out.contains("such times are noise"), "{}", short.out);
 }

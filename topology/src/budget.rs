@@ -142,7 +142,7 @@ impl Refusal {
                 );
                 format!(
                     "{} in pages of {page} needs {pages} page entries; {nics} NICs with \
-                     {entries_per_nic} left on each have {all}, enough for {held}; {remedy}",
+                     {entries_per_nic} free ones each have {all}, enough for {held}; {remedy}",
                     binary(*bytes)
                 )
             }
@@ -314,14 +314,14 @@ mod tests {
         );
         assert_eq!(
             refusal.to_string(),
-            "1025Gi in pages of 4Ki needs 268697600 page entries; 8 NICs with 23068672 left on \
+            "1025Gi in pages of 4Ki needs 268697600 page entries; 8 NICs with 23068672 free ones \
              each have 184549376, enough for 704Gi; pages of 64Ki would fit"
         );
         let none_left = efa().less(EFA_PAGE_ENTRIES + 1);
         let refusal = fitted(GIB, 1 << 30, 1, none_left).unwrap_err();
         assert_eq!(
             refusal.to_string(),
-            "1Gi in pages of 1Gi needs 1 page entries; 1 NICs with 0 left on each have 0, enough \
+            "1Gi in pages of 1Gi needs 1 page entries; 1 NICs with 0 free ones each have 0, enough \
              for 0 bytes; make it smaller"
         );
     }

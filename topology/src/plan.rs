@@ -5,7 +5,7 @@
 //! that it does not matter in which order they arrive. What is unknown stays unknown: there is no
 //! 0, which to an engine is *unbounded*.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use serde::Serialize;
@@ -17,6 +17,7 @@ use crate::node::{CoreSource, Nic, Node};
 use crate::pci::PciAddress;
 use crate::rails::{self, Evidence, GpuRails, HostRails, Rails};
 use crate::size::page_name;
+use crate::split::shares;
 
 /// What a plan is made from.
 #[derive(Clone, Debug)]
@@ -60,6 +61,8 @@ pub struct SegmentInput {
     pub bytes: u64,
     /// The length of a page.
     pub page_bytes: NonZeroU64,
+    /// It is taken for want of a better one: which pages it will get is not decided.
+    pub is_page_assumed: bool,
     /// Its NUMA node; `None` where it is on several.
     pub numa: Option<u32>,
 }
@@ -85,6 +88,8 @@ pub struct Plan {
     pub rails: Option<Rails>,
     /// The host segments.
     pub segments: Vec<SegmentPlan>,
+    /// What to know before relying on it: of the plan, then what was found while the node was read.
+    pub findings: Vec<String>,
 }
 
 /// What decided the cap.
@@ -218,6 +223,8 @@ pub struct SegmentPlan {
     pub bytes: u64,
     /// The length of a page.
     pub page_bytes: NonZeroU64,
+    /// It was assumed.
+    pub is_page_assumed: bool,
     /// Its NICs; unknown where only counts are known.
     pub rails: Option<HostRails>,
     /// How many NICs.
@@ -262,12 +269,40 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
         cap,
         cap_rule,
         cap_reason,
+        findings: findings(input, &inputs, count),
         ranks_planned,
         ranks,
         segments: segments(input, inputs.nics),
         rails,
         inputs,
     }
+}
+
+/// What the numbers do not say of themselves.
+fn findings(input: &PlanInput<'_>, inputs: &Inputs, ranks: Option<NonZeroUsize>) -> Vec<String> {
+    let mut said = Vec::new();
+    if let (Some(cores), Some(ranks)) = (inputs.cores, ranks)
+        && ranks > cores.count
+    {
+        said.push(format!(
+            "{ranks} ranks on {} cores: no rank has a core of its own, so that they contend \
+             whatever the cap",
+            cores.count
+        ));
+    }
+    match input.devices {
+        Devices::Node(node) => said.extend(node.findings.iter().map(ToString::to_string)),
+        Devices::Counts { .. } => {
+            let on_a_node = |segment: &&SegmentInput| segment.numa.is_some();
+            for segment in input.segments.iter().filter(on_a_node) {
+                said.push(format!(
+                    "segment {}: which NICs are on its NUMA node is unknown, as only counts are",
+                    segment.name
+                ));
+            }
+        }
+    }
+    said
 }
 
 /// `clamp(round(factor x cores / ranks), 1, cores / ranks)`, at least 1: the caps of all ranks are
@@ -290,7 +325,8 @@ fn cap_words(factor: Factor, cores: NonZeroUsize, ranks: NonZeroUsize, rule: Cap
         CapRule::AtLeastOne => ", at least 1",
         CapRule::Factor | CapRule::UnknownCores | CapRule::UnknownRanks => "",
     };
-    format!("{factor} x {cores} cores / {ranks} ranks = {exact:.2}{why}")
+    let noun = if ranks.get() == 1 { "rank" } else { "ranks" };
+    format!("{factor} x {cores} cores / {ranks} {noun} = {exact:.2}{why}")
 }
 
 fn inputs(input: &PlanInput<'_>) -> Inputs {
@@ -416,19 +452,21 @@ fn ranks(
         let own: &[GpuRails] = gpus.as_mut().and_then(Iterator::next).unwrap_or_default();
         let near = near(input, own);
         let nics = near.as_ref().map(|near| near.nics.clone());
+        let counted = counted_nics(input, inputs, rank);
         RankPlan {
             rank,
             gpus: own.iter().map(|rails| rails.gpu).collect(),
             nic_count: match &nics {
                 Some(nics) => Some(nics.len()),
-                None => published_nics(input, inputs, rank),
+                None => counted.as_ref().map(|counted| counted.nics),
             },
             nics,
             evidence: near.as_ref().map(|near| near.evidence),
-            reason: near.map_or_else(
-                || "only counts are known, not which NICs are near".to_owned(),
-                |near| near.reason,
-            ),
+            reason: match (near, counted) {
+                (Some(near), _) => near.reason,
+                (None, Some(counted)) => format!("{UNNAMED}: {}", counted.reason),
+                (None, None) => UNNAMED.to_owned(),
+            },
             core_share,
         }
     };
@@ -467,20 +505,55 @@ fn near(input: &PlanInput<'_>, gpus: &[GpuRails]) -> Option<Near> {
     })
 }
 
-/// How many NICs a rank has where only counts are known: what is published for each of its GPUs.
-fn published_nics(input: &PlanInput<'_>, inputs: &Inputs, rank: usize) -> Option<usize> {
+/// What is said of a rank where only counts are known.
+const UNNAMED: &str = "only counts are known, not which NICs are near";
+
+/// How many NICs a rank has, by counts alone.
+struct Counted {
+    nics: usize,
+    reason: String,
+}
+
+/// How many NICs a rank has where only counts are known: what is published for each of its GPUs, where
+/// that adds up to no more than there are, and the caller did not count them; else a part of all.
+fn counted_nics(input: &PlanInput<'_>, inputs: &Inputs, rank: usize) -> Option<Counted> {
+    let (gpus, all) = (inputs.gpus?, inputs.nics?);
     let each = input.gpus_per_rank.get();
-    let left = inputs.gpus?.saturating_sub(rank.saturating_mul(each));
-    let gpus = left.min(each);
-    let all = inputs.nics?;
-    let nics = match input.entry?.nics_per_gpu? {
-        _ if gpus == 0 => all,
-        NicsPerGpu::Own(nics) => gpus.saturating_mul(nics.get()),
-        NicsPerGpu::Ratio { nics, gpus: of } => gpus.saturating_mul(nics.get()).div_ceil(of.get()),
-        NicsPerGpu::AllShare => all,
-        NicsPerGpu::Shared => return None,
+    let first = rank.saturating_mul(each).min(gpus);
+    let own = first..first.saturating_add(each).min(gpus);
+    let every = |why: &str| Counted {
+        nics: all,
+        reason: format!("all {all}, {why}"),
     };
-    Some(nics.min(all))
+    if own.is_empty() {
+        return Some(every("as it has no GPU"));
+    }
+    let published = input.entry.and_then(|entry| entry.nics_per_gpu);
+    if published == Some(NicsPerGpu::AllShare) {
+        return Some(every("which every GPU uses"));
+    }
+    let is_given = matches!(input.devices, Devices::Counts { nics: Some(_), .. });
+    let of = |gpus: usize| match published {
+        Some(NicsPerGpu::Own(nics)) => Some(gpus.saturating_mul(nics.get())),
+        Some(NicsPerGpu::Ratio { nics, gpus: of }) => {
+            Some(gpus.saturating_mul(nics.get()).div_ceil(of.get()))
+        }
+        _ => None,
+    };
+    if !is_given && of(gpus).is_some_and(|sum| sum <= all) {
+        let reason = "as published of the instance type".to_owned();
+        return of(own.len()).map(|nics| Counted { nics, reason });
+    }
+    if !is_given && matches!(published, None | Some(NicsPerGpu::Shared)) {
+        return None;
+    }
+    let (indices, taken): (Vec<usize>, _) = ((0..all).collect(), own);
+    let shares = shares(&indices, gpus).skip(taken.start).take(taken.len());
+    let nics: BTreeSet<usize> = shares.flatten().copied().collect();
+    Some(Counted {
+        nics: nics.len(),
+        reason: format!("{all} divided among {gpus} GPUs"),
+    })
 }
 
 fn segments(input: &PlanInput<'_>, nics: Option<usize>) -> Vec<SegmentPlan> {
@@ -540,6 +613,13 @@ fn segment_plan(
         (Some(Err(refusal)), _) => refusal.to_string(),
         (Some(Ok(fit)), _) => fit_words(segment, fit, limits),
     };
+    let reason = match segment.is_page_assumed {
+        false => reason,
+        true => format!(
+            "{reason}; pages of {} are assumed, the smallest: name the page size to plan with it",
+            page_name(segment.page_bytes.get())
+        ),
+    };
     let (fit, refusal) = match fitted {
         None => (None, None),
         Some(Ok(fit)) => (Some(fit), None),
@@ -549,6 +629,7 @@ fn segment_plan(
         name: segment.name.clone(),
         bytes: segment.bytes,
         page_bytes: segment.page_bytes,
+        is_page_assumed: segment.is_page_assumed,
         rails,
         nic_count,
         fit,
@@ -562,13 +643,13 @@ fn fit_words(segment: &SegmentInput, fit: &Fit, limits: NicLimits) -> String {
     let page = page_name(segment.page_bytes.get());
     let budget = limits.page_entries.map_or_else(
         || "no limit known for these NICs".to_owned(),
-        |entries| format!("{entries} left on each"),
+        |entries| format!("of {entries} that were free"),
     );
     let how = match fit {
         Fit::EveryNic(_) => "whole on every NIC",
         Fit::Partitioned(_) => "in parts, each on a NIC of its own",
     };
-    format!("{how}: {pages} page entries of {page} on a NIC; {budget}")
+    format!("{how}: {pages} page entries of {page} on each NIC, {budget}")
 }
 
 #[cfg(test)]
@@ -631,6 +712,7 @@ mod tests {
             name: name.to_owned(),
             bytes,
             page_bytes: NonZeroU64::new(4096).unwrap(),
+            is_page_assumed: false,
             numa: Some(0),
         }
     }
@@ -756,7 +838,7 @@ mod tests {
             ),
             ("g5.48xlarge", Some(23), 8, Some(1), FactorRule::Default),
             ("g6e.48xlarge", Some(23), 8, None, FactorRule::Default),
-            ("c5n.18xlarge", Some(68), 1, None, FactorRule::Default),
+            ("c5n.18xlarge", Some(68), 1, Some(1), FactorRule::Default),
             ("a3-ultragpu-8g", None, 8, Some(1), FactorRule::Default),
         ] {
             let plan = plan(&PlanInput {
@@ -834,6 +916,89 @@ mod tests {
     }
 
     #[test]
+    fn counts_that_are_given_win_over_what_is_published() {
+        let published = Catalogue::published();
+        let of = |name: Option<&str>, gpus, nics, each| {
+            let plan = plan(&PlanInput {
+                devices: Devices::Counts { gpus, nics },
+                entry: name.and_then(|name| published.entry(name)),
+                gpus_per_rank: count(each),
+                ..counted(Some(64), None)
+            });
+            let nics = plan.ranks.iter().map(|rank| rank.nic_count);
+            nics.collect::<Option<Vec<_>>>()
+        };
+        let p5 = Some("p5.48xlarge");
+        for (name, gpus, nics, each, want) in [
+            (None, Some(8), Some(32), 4, Some(vec![16, 16])),
+            (None, Some(2), Some(5), 1, Some(vec![3, 2])),
+            (None, Some(4), Some(1), 2, Some(vec![1, 1])),
+            (None, Some(2), Some(0), 1, Some(vec![0, 0])),
+            (None, Some(2), None, 1, None),
+            (p5, None, Some(16), 4, Some(vec![8, 8])),
+            (p5, Some(2), None, 1, Some(vec![4, 4])),
+            (p5, Some(16), None, 8, Some(vec![16, 16])),
+            (Some("g6e.48xlarge"), None, None, 4, None),
+            (Some("g6e.48xlarge"), None, Some(4), 4, Some(vec![2, 2])),
+            (Some("g5.48xlarge"), None, Some(2), 4, Some(vec![2, 2])),
+        ] {
+            assert_eq!(
+                of(name, gpus, nics, each),
+                want,
+                "{name:?} {gpus:?} {nics:?}"
+            );
+        }
+        let plan = plan(&PlanInput {
+            devices: Devices::Counts {
+                gpus: Some(2),
+                nics: Some(6),
+            },
+            ..counted(Some(64), None)
+        });
+        assert_eq!(
+            plan.ranks[0].reason,
+            "only counts are known, not which NICs are near: 6 divided among 2 GPUs"
+        );
+    }
+
+    #[test]
+    fn what_to_know_before_relying_on_it_is_found() {
+        let crowded = plan(&PlanInput {
+            ranks_bound: 5,
+            segments: vec![segment("kv", 4096)],
+            ..counted(Some(4), None)
+        });
+        assert_eq!(
+            crowded.findings,
+            [
+                "5 ranks on 4 cores: no rank has a core of its own, so that they contend whatever \
+                 the cap",
+                "segment kv: which NICs are on its NUMA node is unknown, as only counts are",
+            ]
+        );
+        assert_eq!(plan(&counted(Some(8), Some(8))).findings, [""; 0]);
+        let mut node = node();
+        node.findings = vec![crate::Root::host().finding("sys/x", "is odd")];
+        assert_eq!(plan(&of(&node)).findings, ["/sys/x: is odd"]);
+    }
+
+    #[test]
+    fn an_assumed_page_is_told() {
+        let kv = SegmentInput {
+            is_page_assumed: true,
+            ..segment("kv", 4096)
+        };
+        let plan = plan(&PlanInput {
+            segments: vec![kv],
+            ..of(&node())
+        });
+        assert!(plan.segments[0].is_page_assumed);
+        let reason = &plan.segments[0].reason;
+        let told = "; pages of 4Ki are assumed, the smallest: name the page size to plan with it";
+        assert!(reason.ends_with(told), "{reason}");
+    }
+
+    #[test]
     fn segments_share_the_entries_of_a_nic() {
         let node = node();
         let gib = 1_u64 << 30;
@@ -853,11 +1018,11 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "whole on every NIC: 20971520 page entries of 4Ki on a NIC; 23068672 left on each",
-                "in parts, each on a NIC of its own: 524288 page entries of 4Ki on a NIC; 2097152 \
-                 left on each",
-                "40Gi in pages of 4Ki needs 10485760 page entries; 5 NICs with 1572864 left on \
-                 each have 7864320, enough for 30Gi; pages of 64Ki would fit",
+                "whole on every NIC: 20971520 page entries of 4Ki on each NIC, of 23068672 that were free",
+                "in parts, each on a NIC of its own: 524288 page entries of 4Ki on each NIC, of \
+                 2097152 that were free",
+                "40Gi in pages of 4Ki needs 10485760 page entries; 5 NICs with 1572864 free \
+                 ones each have 7864320, enough for 30Gi; pages of 64Ki would fit",
             ]
         );
         let Some(Fit::Partitioned(parts)) = &plan.segments[1].fit else {
@@ -934,7 +1099,7 @@ mod tests {
         };
         assert_eq!(
             reason(of(&node)),
-            "whole on every NIC: 8589934592 page entries of 4Ki on a NIC; no limit known for these \
+            "whole on every NIC: 8589934592 page entries of 4Ki on each NIC, no limit known for these \
              NICs"
         );
         assert_eq!(

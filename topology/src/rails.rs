@@ -485,27 +485,54 @@ fn mendable(nic: &Nic) -> Option<(&Nic, Unusable)> {
     matches!(why, Unusable::Down | Unusable::NoUverbs).then_some((nic, why))
 }
 
-/// NICs that can't be used and would be nearer to a GPU than those that can.
+/// NICs that can't be used, and that some GPU would have if they could.
 fn broken(search: &Search<'_>) -> Vec<Finding> {
-    let finding = |(nic, why): &(&Nic, Unusable)| {
-        let place = nic.place.as_ref()?;
-        let is_nearer = |gpu: &&&Gpu| {
-            shared_bridges(&gpu.place, place) > depth(&gpu.place, search.nics.iter().copied())
-        };
-        let gpus: Vec<String> = search
-            .gpus
-            .iter()
-            .filter(is_nearer)
-            .map(|gpu| gpu.place.address.to_string())
-            .collect();
-        let reason = format!(
-            "is nearer to {} than any usable NIC, and left out ({})",
-            gpus.join(", "),
-            why.as_str()
-        );
-        (!gpus.is_empty()).then(|| finding(RDMA_DEVICES, &nic.name, reason))
-    };
-    search.broken.iter().filter_map(finding).collect()
+    let mut findings = Vec::new();
+    for (nic, why) in &search.broken {
+        let Some(place) = &nic.place else { continue };
+        let gpus = search.gpus.iter().enumerate();
+        let (mut nearer, mut as_near) = (Vec::new(), Vec::new());
+        for (index, gpu) in gpus {
+            let depth = depth(&gpu.place, search.nics.iter().copied());
+            let has_none_near = evidence(search, index) == Some(Evidence::AllNics);
+            let is_on_its_node = gpu.place.numa.is_some() && gpu.place.numa == place.numa;
+            if shared_bridges(&gpu.place, place) > depth || (has_none_near && is_on_its_node) {
+                nearer.push(gpu.place.address.to_string());
+            } else if is_as_near(search, index, gpu, place) {
+                as_near.push(gpu.place.address.to_string());
+            }
+        }
+        let why = why.as_str();
+        for (gpus, how, than) in [
+            (nearer, "is nearer to", "than any usable NIC"),
+            (as_near, "is as near to", "as the NICs in use there"),
+        ] {
+            if !gpus.is_empty() {
+                let reason = format!("{how} {} {than}, and left out ({why})", gpus.join(", "));
+                findings.push(finding(RDMA_DEVICES, &nic.name, reason));
+            }
+        }
+    }
+    findings
+}
+
+/// Whether what says that a GPU's NICs are near says it of this place too.
+fn is_as_near(search: &Search<'_>, index: usize, gpu: &Gpu, place: &PciPlace) -> bool {
+    match evidence(search, index) {
+        Some(Evidence::SameSwitch | Evidence::SameRoot) => {
+            shared_bridges(&gpu.place, place) == depth(&gpu.place, search.nics.iter().copied())
+        }
+        Some(Evidence::Catalogue) => search
+            .entry
+            .and_then(|entry| entry.group_of(gpu.place.address))
+            .is_some_and(|group| group.nics.contains(&place.address)),
+        Some(Evidence::SameNuma) => gpu.place.numa == place.numa,
+        Some(Evidence::AllNics) | None => false,
+    }
+}
+
+fn evidence(search: &Search<'_>, gpu: usize) -> Option<Evidence> {
+    search.found.get(&gpu).map(|found| found.evidence)
 }
 
 fn finding(folder: &str, name: &str, reason: String) -> Finding {
@@ -826,7 +853,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_nics_are_missed_where_they_are_nearer() {
+    fn broken_nics_are_missed_by_the_gpus_that_would_have_them() {
         let mut nvlink = nic("ibp0", "22:00.0", "a", &["1:0.0"], Some(0));
         nvlink.unusable = Some(Unusable::NvlinkController);
         let node = node(
@@ -848,7 +875,36 @@ mod tests {
             findings(&rails),
             [
                 "/sys/class/infiniband/n0: is nearer to 0000:10:00.0 than any usable NIC, and left \
-                 out (Down)"
+                 out (Down)",
+                "/sys/class/infiniband/n3: is as near to 0000:11:00.0 as the NICs in use there, and \
+                 left out (Down)",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_broken_nic_of_the_same_numa_node_is_missed_where_the_tree_tells_nothing() {
+        let node = node(
+            &[
+                gpu("10:00.0", "a", &[], Some(0)),
+                gpu("11:00.0", "b", &[], Some(1)),
+            ],
+            &[
+                nic("n0", "20:00.0", "c", &[], Some(0)),
+                down(nic("n1", "21:00.0", "d", &[], Some(0))),
+                down(nic("n2", "22:00.0", "e", &[], Some(1))),
+                down(nic("n3", "23:00.0", "f", &[], None)),
+            ],
+        );
+        let rails = rails(&node, None);
+        assert_eq!(shown(&rails), ["10 n0 SameNuma", "11 n0 AllNics"]);
+        assert_eq!(
+            findings(&rails),
+            [
+                "/sys/class/infiniband/n1: is as near to 0000:10:00.0 as the NICs in use there, and \
+                 left out (Down)",
+                "/sys/class/infiniband/n2: is nearer to 0000:11:00.0 than any usable NIC, and left \
+                 out (Down)",
             ]
         );
     }

@@ -304,6 +304,7 @@ fn planned(node: &Node, gpus_per_rank: usize) -> Plan {
         name: name.to_owned(),
         bytes: 64 << 20,
         page_bytes: NonZeroU64::new(2 << 20).unwrap(),
+        is_page_assumed: false,
         numa,
     };
     plan(&PlanInput {

@@ -3,157 +3,29 @@
 //!
 //! Only several processes at once show what a cap is for: one alone never contends.
 
+pub mod buffers;
+pub mod rank;
+pub mod room;
+
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader, Write};
 use std::num::NonZeroUsize;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
-use siding_crds::parse_bytes;
-use siding_fabric::pool::{self, Concurrency};
-use siding_fabric::{
-    Domain, MapRequest, Mapping, MemoryRegion, Pages, Placement, Source, TouchPlan, UringDomain,
-    base_page_bytes, touch,
-};
+use serde::Serialize;
 use siding_topology::size::binary;
 
+use self::rank::{RankAnswer, RankJob};
 use super::minimum;
 
 /// Spread of a sweep below which there is no contention to show.
 pub const CONTENTION: f64 = 1.3;
-
-/// What one rank is to do; a line of JSON on its standard input.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RankJob {
-    /// Sizes of its buffers in bytes, in the order to register them.
-    pub buffers: Vec<u64>,
-    /// Registrations in flight; `None` is unbounded: a thread for each buffer.
-    pub cap: Option<NonZeroUsize>,
-    /// Page size in bytes.
-    pub page_bytes: u64,
-    /// Pages are made present before the barrier.
-    pub touched: bool,
-}
-
-/// What one rank did; a line of JSON on its standard output.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub struct RankAnswer {
-    /// Seconds from the barrier to the last registration.
-    pub seconds: f64,
-    /// Buffers that were not registered.
-    pub failed: usize,
-}
-
-/// A rank's whole life: job in, ready, barrier, registering, answer.
-///
-/// # Errors
-/// What failed, in words.
-pub fn rank(input: impl BufRead, mut output: impl Write) -> Result<(), String> {
-    let mut lines = input.lines();
-    let mut line = || {
-        lines
-            .next()
-            .and_then(Result::ok)
-            .ok_or("the bench went away")
-    };
-    let job: RankJob = serde_json::from_str(&line()?).map_err(|error| format!("job: {error}"))?;
-    let mappings = job
-        .buffers
-        .iter()
-        .map(|bytes| map(*bytes, &job))
-        .collect::<Result<Vec<_>, _>>()?;
-    let domain = UringDomain::open().map_err(|error| error.to_string())?;
-    let concurrency = job.cap.map_or(Concurrency::Unbounded, Concurrency::AtMost);
-    let mut say = |text: String| writeln!(output, "{text}").and_then(|()| output.flush());
-    say("ready".to_owned()).map_err(|error| error.to_string())?;
-    line()?;
-    let started = Instant::now();
-    let regions: Vec<Result<MemoryRegion, _>> = pool::run(mappings.len(), concurrency, &|at| {
-        let mapping: &Arc<Mapping> = &mappings[at];
-        domain.register(mapping, 0..mapping.len_bytes())
-    });
-    let seconds = started.elapsed().as_secs_f64();
-    let failed = regions.iter().filter(|region| region.is_err()).count();
-    let answer =
-        serde_json::to_string(&RankAnswer { seconds, failed }).map_err(|e| e.to_string())?;
-    say(answer).map_err(|error| error.to_string())
-}
-
-fn map(bytes: u64, job: &RankJob) -> Result<Arc<Mapping>, String> {
-    let pages = match job.page_bytes {
-        page if page == base_page_bytes() => Pages::Base,
-        page => Pages::Huge(page),
-    };
-    let len_bytes = bytes.div_ceil(job.page_bytes) * job.page_bytes;
-    let request = MapRequest {
-        len_bytes,
-        pages,
-        placement: Placement::Any,
-        source: Source::Process,
-    };
-    let mapping = Mapping::new(request).map_err(|error| error.to_string())?;
-    if job.touched {
-        let plan = TouchPlan {
-            threads: 1,
-            cpus: None,
-            chunk_bytes: 64 << 20,
-            method: None,
-        };
-        touch(&mapping, &plan, &false.into(), &|_| {}).map_err(|error| error.to_string())?;
-    }
-    Ok(Arc::new(mapping))
-}
-
-/// A file of buffers: a size and, where there are several, a count a line; `#` begins a comment.
-///
-/// # Errors
-/// The line, what is wrong with it and what would work.
-pub fn parse_buffers(text: &str) -> Result<Vec<u64>, String> {
-    let mut buffers = Vec::new();
-    for (number, line) in (1..).zip(text.lines()) {
-        let words: Vec<&str> = line
-            .split('#')
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .collect();
-        let (size, count) = match words[..] {
-            [] => continue,
-            [size] => (size, "1"),
-            [size, count] => (size, count),
-            _ => {
-                return Err(format!(
-                    "line {number}: write SIZE or SIZE COUNT, e.g. '391M 48'"
-                ));
-            }
-        };
-        let bytes = parse_bytes(size).map_err(|error| format!("line {number}: {error}"))?;
-        let count: usize = count
-            .parse()
-            .ok()
-            .filter(|count| (1..=100_000).contains(count))
-            .ok_or_else(|| {
-                format!(
-                    "line {number}: '{count}' is no count; write a whole number from 1 to 100000"
-                )
-            })?;
-        if bytes == 0 {
-            return Err(format!(
-                "line {number}: a buffer of 0 bytes; write at least 1"
-            ));
-        }
-        buffers.extend(std::iter::repeat_n(bytes, count));
-    }
-    if buffers.is_empty() {
-        return Err("no buffer: write a size a line, e.g. '64Mi 16'".to_owned());
-    }
-    Ok(buffers)
-}
+/// Seconds below which starting threads and being scheduled is most of what is measured.
+pub const SHORTEST_SECONDS: f64 = 0.005;
 
 /// A cap in a sweep, and the slowest rank's seconds in each round.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -191,9 +63,39 @@ impl Sweep {
         Some((all().min_by(f64::total_cmp)?, all().max_by(f64::total_cmp)?))
     }
 
+    /// Why the ratios say nothing, where they do.
+    #[must_use]
+    pub fn caveat(&self) -> Option<String> {
+        if self.caps.len() < 2 {
+            return Some(
+                "only the planner's cap was tried: there is nothing to compare it with; --cap sweep \
+                 tries others"
+                    .to_owned(),
+            );
+        }
+        let (best, worst) = self.extremes()?;
+        if best < SHORTEST_SECONDS {
+            return Some(format!(
+                "the best took {:.1} ms, and under {:.0} ms such times are noise: use more or larger \
+                 --buffers",
+                best * 1e3,
+                SHORTEST_SECONDS * 1e3
+            ));
+        }
+        (worst / best < CONTENTION).then(|| {
+            format!(
+                "best and worst differ by less than {CONTENTION} x: there is no contention to show \
+                 here, which says nothing about the plan; try more ranks, or --untouched"
+            )
+        })
+    }
+
     /// The best cap's seconds over the planner's: 1 is the best.
     #[must_use]
     pub fn planner_vs_best(&self) -> Option<f64> {
+        if self.caps.len() < 2 {
+            return None;
+        }
         let planned = self
             .caps
             .iter()
@@ -204,7 +106,21 @@ impl Sweep {
     /// The worst cap's seconds over the best's.
     #[must_use]
     pub fn spread(&self) -> Option<f64> {
+        if self.caps.len() < 2 {
+            return None;
+        }
         self.extremes().map(|(best, worst)| worst / best)
+    }
+
+    /// Whether the sweep shows contention: `shown`, `none`, `too_short`, or `unavailable`.
+    #[must_use]
+    pub fn contention(&self) -> &'static str {
+        match (self.spread(), self.extremes()) {
+            (None, _) | (_, None) => "unavailable",
+            (_, Some((best, _))) if best < SHORTEST_SECONDS => "too_short",
+            (Some(spread), _) if spread >= CONTENTION => "shown",
+            _ => "none",
+        }
     }
 
     /// The last line: the ratios.
@@ -213,15 +129,11 @@ impl Sweep {
         let show = |ratio: Option<f64>| {
             ratio.map_or_else(|| "unavailable".to_owned(), |r| format!("{r:.3}"))
         };
-        let contention = if self.spread().is_some_and(|spread| spread >= CONTENTION) {
-            "shown"
-        } else {
-            "none"
-        };
         format!(
-            "siding-bench: planner_vs_best={} spread={} contention={contention}",
+            "siding-bench: planner_vs_best={} spread={} contention={}",
             show(self.planner_vs_best()),
-            show(self.spread())
+            show(self.spread()),
+            self.contention()
         )
     }
 
@@ -229,8 +141,15 @@ impl Sweep {
     #[must_use]
     pub fn table(&self) -> String {
         let mut text = format!(
-            "{} rank(s) on {} core(s): slowest rank, seconds (minimum of the rounds)\n",
-            self.ranks, self.cores
+            "{} on {}: seconds until the slowest rank was done, the minimum of {}\n  {:>9}  {:>9}\n",
+            count(self.ranks, "rank"),
+            count(self.cores, "core"),
+            count(
+                self.caps.first().map_or(0, |cap| cap.seconds.len()),
+                "round"
+            ),
+            "CAP",
+            "SECONDS"
         );
         for swept in &self.caps {
             let cap = swept
@@ -242,15 +161,11 @@ impl Sweep {
                 ""
             };
             if let Some(best) = swept.best() {
-                let _ = writeln!(text, "  cap {cap:>9} {best:9.4}{planned}");
+                let _ = writeln!(text, "  {cap:>9}  {best:>9.4}{planned}");
             }
         }
-        if self.spread().is_some_and(|spread| spread < CONTENTION) {
-            let _ = writeln!(
-                text,
-                "best and worst differ by less than {CONTENTION} x: there is no contention to show here, \
-                 which says nothing about the plan; try more ranks, or untouched 4Ki pages"
-            );
+        if let Some(caveat) = self.caveat() {
+            let _ = writeln!(text, "{caveat}");
         }
         text
     }
@@ -275,15 +190,79 @@ pub struct Question<'a> {
     pub job: RankJob,
 }
 
+fn count(n: usize, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {noun}{plural}")
+}
+
+/// The rank processes that there are now. They go with it, and at once when told to.
+#[derive(Debug, Default)]
+pub struct Ranks {
+    is_stopped: AtomicBool,
+    children: Mutex<Vec<Child>>,
+}
+
+impl Ranks {
+    /// Kills all of them, from any thread; none is started any more.
+    pub fn stop(&self) {
+        let mut children = self.lock();
+        self.is_stopped.store(true, Ordering::Relaxed);
+        for child in children.iter_mut() {
+            let _ = child.kill();
+        }
+    }
+
+    /// Kills and buries those that there are.
+    fn clear(&self) {
+        for mut child in self.lock().drain(..) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn start(&self, binary: &Path, job: &RankJob) -> Result<Rank, String> {
+        let mut children = self.lock();
+        if self.is_stopped.load(Ordering::Relaxed) {
+            return Err("cancelled".to_owned());
+        }
+        let mut child = Command::new(binary)
+            .args(["bench", "rank"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            // Ctrl-C is the bench's to answer.
+            .process_group(0)
+            .spawn()
+            .map_err(|error| format!("{}: {error}", binary.display()))?;
+        let pipes = (child.stdin.take(), child.stdout.take());
+        children.push(child);
+        drop(children);
+        let (Some(input), Some(output)) = pipes else {
+            return Err("a rank has no pipes".to_owned());
+        };
+        let mut rank = Rank {
+            input,
+            output: BufReader::new(output),
+        };
+        rank.tell(&serde_json::to_string(job).map_err(|error| error.to_string())?)?;
+        Ok(rank)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
+        self.children.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Ranks {
+    fn drop(&mut self) {
+        self.clear();
+    }
+}
+
 /// Runs the sweep.
 ///
 /// # Errors
 /// What failed, in words.
-pub fn sweep(
-    question: &Question<'_>,
-    cancel: &AtomicBool,
-    progress: impl Fn(),
-) -> Result<Sweep, String> {
+pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Result<Sweep, String> {
     let mut caps: Vec<SweptCap> = question
         .caps
         .iter()
@@ -294,16 +273,13 @@ pub fn sweep(
         .collect();
     for _ in 0..question.rounds.get() {
         for swept in &mut caps {
-            if cancel.load(Ordering::Relaxed) {
-                return Err("cancelled".to_owned());
-            }
             let job = RankJob {
                 cap: swept.cap,
                 ..question.job.clone()
             };
-            swept
-                .seconds
-                .push(at_once(question.binary, question.ranks, &job)?);
+            let seconds = at_once(question, ranks, &job);
+            ranks.clear();
+            swept.seconds.push(seconds?);
             progress();
         }
     }
@@ -316,9 +292,9 @@ pub fn sweep(
 }
 
 /// Lets all ranks go at once and gives the slowest one's seconds.
-fn at_once(binary: &Path, ranks: NonZeroUsize, job: &RankJob) -> Result<f64, String> {
-    let mut all = (0..ranks.get())
-        .map(|_| Rank::start(binary, job))
+fn at_once(question: &Question<'_>, ranks: &Ranks, job: &RankJob) -> Result<f64, String> {
+    let mut all = (0..question.ranks.get())
+        .map(|_| ranks.start(question.binary, job))
         .collect::<Result<Vec<_>, _>>()?;
     for rank in &mut all {
         rank.expect("ready")?;
@@ -350,33 +326,13 @@ fn binary_sum(buffers: &[u64]) -> String {
     )
 }
 
-/// A rank's process. Killed on drop.
+/// The pipes of a rank's process.
 struct Rank {
-    child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Rank {
-    fn start(binary: &Path, job: &RankJob) -> Result<Self, String> {
-        let mut child = Command::new(binary)
-            .args(["bench", "rank"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .map_err(|error| format!("{}: {error}", binary.display()))?;
-        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err("a rank has no pipes".to_owned());
-        };
-        let mut rank = Self {
-            child,
-            input,
-            output: BufReader::new(output),
-        };
-        rank.tell(&serde_json::to_string(job).map_err(|error| error.to_string())?)?;
-        Ok(rank)
-    }
-
     fn tell(&mut self, text: &str) -> Result<(), String> {
         let told = writeln!(self.input, "{text}").and_then(|()| self.input.flush());
         told.map_err(|error| format!("a rank went away: {error}"))
@@ -397,13 +353,6 @@ impl Rank {
         } else {
             Err(format!("a rank said {line:?}"))
         }
-    }
-}
-
-impl Drop for Rank {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -437,54 +386,48 @@ mod tests {
             swept.last_line(),
             "siding-bench: planner_vs_best=0.900 spread=1.975 contention=shown"
         );
+        assert_eq!(swept.caveat(), None);
+        let table = swept.table();
+        assert!(table.starts_with("2 ranks on 2 cores: "), "{table}");
+        assert!(table.contains("minimum of 2 rounds\n"), "{table}");
+        assert!(
+            table.contains("\n          2     0.9000  <- the planner's\n"),
+            "{table}"
+        );
+    }
+
+    /// What says nothing is not a pass.
+    #[test]
+    fn what_the_ratios_do_not_say_is_said() {
         let flat = sweep(&[(1, &[1.0]), (2, &[1.1])]);
-        assert!(flat.last_line().ends_with("contention=none"));
+        assert!(flat.last_line().ends_with(" contention=none"));
         assert!(flat.table().contains("no contention to show"));
-    }
-
-    #[test]
-    fn buffers_are_sizes_with_counts() {
-        assert_eq!(
-            parse_buffers("4Ki 2 # small\n\n1Mi\n"),
-            Ok(vec![4096, 4096, 1 << 20])
+        let short = sweep(&[(1, &[0.001]), (2, &[0.004])]);
+        assert!(
+            short
+                .last_line()
+                .ends_with("spread=4.000 contention=too_short")
         );
-        for (text, says) in [
-            ("", "no buffer"),
-            ("# x\n", "no buffer"),
-            ("4Ki\nx\n", "line 2"),
-            ("0", "0 bytes"),
-            ("4Ki 0", "'0' is no count"),
-            ("4Ki 1 1", "SIZE COUNT"),
-            ("1.5", "line 1"),
-        ] {
-            let error = parse_buffers(text).unwrap_err();
-            assert!(error.contains(says), "{text:?}: {error}");
-        }
+        assert!(short.table().contains("the best took 1.0 ms"));
+        let alone = sweep(&[(2, &[1.0])]);
+        assert_eq!(
+            alone.last_line(),
+            "siding-bench: planner_vs_best=unavailable spread=unavailable contention=unavailable"
+        );
+        assert!(alone.table().contains("nothing to compare it with"));
     }
 
     #[test]
-    fn a_rank_waits_for_the_barrier_and_tells_its_seconds() {
+    fn after_a_stop_no_rank_is_started() {
+        let ranks = Ranks::default();
+        ranks.stop();
         let job = RankJob {
-            buffers: vec![4096, 10_000],
-            cap: cap(2),
-            page_bytes: base_page_bytes(),
-            touched: true,
+            buffers: vec![1],
+            cap: None,
+            page_bytes: 4096,
+            touched: false,
         };
-        let input = format!("{}\ngo\n", serde_json::to_string(&job).unwrap());
-        let mut output = Vec::new();
-        rank(input.as_bytes(), &mut output).unwrap();
-        let output = String::from_utf8(output).unwrap();
-        let (ready, answer) = output.split_once('\n').unwrap();
-        assert_eq!(ready, "ready");
-        let answer: RankAnswer = serde_json::from_str(answer).unwrap();
-        assert_eq!(answer.failed, 0);
-        assert!(answer.seconds > 0.0);
-        assert_eq!(
-            rank("{}".as_bytes(), Vec::new())
-                .unwrap_err()
-                .split(':')
-                .next(),
-            Some("job")
-        );
+        let refused = ranks.start(Path::new("/bin/true"), &job);
+        assert_eq!(refused.err().as_deref(), Some("cancelled"));
     }
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod config;
 pub mod mount;
+mod numbers;
 pub mod plan;
 mod prepare;
 pub mod run;

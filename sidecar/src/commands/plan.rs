@@ -3,7 +3,7 @@
 mod show;
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
 use std::path::{Path, PathBuf};
 
@@ -14,43 +14,64 @@ use siding_topology::node::Node;
 use siding_topology::plan::{Devices, Plan, PlanInput, SegmentInput, plan};
 use siding_topology::{ReadOptions, Root, read_node};
 
+use super::numbers::whole;
 use crate::config::{Numa, Page, SMALLEST_PAGE_BYTES, Segment};
 use crate::failure::Failure;
 use crate::output;
 
+/// Bounds of what one node is believed to have.
+const MOST_GPUS: u64 = 256;
+const MOST_NICS: u64 = 1024;
+const MOST_RANKS: u64 = 4096;
 /// A node's description is far smaller.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Arguments of `siding plan`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Without --topology, and without any of --cores, --gpus, --nics and --instance-type, the node is
-this machine. With one of these four, nothing is read: what is not given is taken from what is
-published of the instance type, or is unknown, and an unknown cap is left out, never 0.
+A rank is a process that registers memory of its own, usually one for each GPU; its rails are the
+NICs nearest to its GPUs; the cap is how many registrations it has in flight at most.
+
+Without --topology and --root, and without any of --cores, --gpus, --nics and --instance-type, the
+node is this machine. With one of these four, nothing is read: what is not given is taken from what
+is published of the instance type, or is unknown, and an unknown cap is left out, never 0.
+
+Ranks are numbered by the PCI addresses of their GPUs: rank 0 has the first --gpus-per-rank of them.
+With -o env the cap is the same for all; what differs is in force only where there is one rank, or
+with --rank. A NIC's name that a shell could take for more than a name is refused there.
 
 Examples:
   siding plan                                          this machine
   siding plan --instance-type p5.48xlarge --ranks 4    by what is published
-  siding topology -o json > node.json; siding plan --topology node.json --segment kv=64Gi,page=2Mi")]
+  siding plan --root node.tar -o env --rank 0          a node that was captured; one rank's variables
+  siding topology -o json | siding plan --topology - --segment kv=64Gi,page=2Mi")]
 pub struct PlanArgs {
-    /// The node as `siding topology -o json` (or yaml) printed it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["gpus", "nics"])]
+    /// The node as `siding topology -o json` (or yaml) printed it; - is standard input
+    #[arg(long, value_name = "FILE|-", conflicts_with_all = ["root", "gpus", "nics"])]
     topology: Option<PathBuf>,
+    /// Where the node's /sys and /proc are: a folder, or a file made by `siding topology --capture`
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["gpus", "nics"])]
+    root: Option<PathBuf>,
     /// The node's hardware threads that pods may use
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=65_535), allow_negative_numbers = true)]
     cores: Option<NonZeroU16>,
     /// Its GPUs
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_GPUS), allow_negative_numbers = true)]
     gpus: Option<u16>,
     /// Its NICs that can be used
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_NICS), allow_negative_numbers = true)]
     nics: Option<u16>,
-    /// GPUs of a rank
-    #[arg(long, value_name = "N", default_value = "1")]
+    /// GPUs of a rank: more than 1 where one process drives several
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<NonZeroU16>(1..=MOST_GPUS), allow_negative_numbers = true)]
     gpus_per_rank: NonZeroU16,
-    /// Ranks that are bound to the node; where its GPUs have room for more, these count
-    #[arg(long, value_name = "N", default_value = "0")]
+    /// Ranks on the node at once, those of all pods together. Planned for is the larger of this and
+    /// GPUs / --gpus-per-rank, so that it does not matter which pods are there already; 0 leaves it
+    /// to the GPUs
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0..=MOST_RANKS), allow_negative_numbers = true)]
     ranks: u16,
+    /// With -o env: the variables of this rank alone, in force
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_RANKS), allow_negative_numbers = true)]
+    rank: Option<u16>,
     /// Threads that register at once, as a part of the cores: above 0, at most 1
     #[arg(long, value_name = "F")]
     factor: Option<Factor>,
@@ -80,6 +101,11 @@ enum Form {
 
 impl PlanArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
+        if self.rank.is_some() && self.output != Form::Env {
+            return Err(Failure::input(
+                "--rank: only the environment is one rank's; write -o env too, or leave --rank out",
+            ));
+        }
         let node = self.node()?;
         let published = Catalogue::published();
         let entry = self.entry(&published, node.as_ref())?;
@@ -97,11 +123,12 @@ impl PlanArgs {
             gpus_per_rank: NonZeroUsize::from(self.gpus_per_rank),
             ranks_bound: usize::from(self.ranks),
             factor: self.factor,
-            segments: self.segments,
+            segments: self.segments.clone(),
         });
+        self.check(&plan, node.as_ref())?;
         output::print(match self.output {
             Form::Table => show::table(&plan),
-            Form::Env => show::env(&plan),
+            Form::Env => show::env(&plan, self.rank.map(usize::from))?,
             Form::Yaml => serde_saphyr::to_string(&plan).map_err(Failure::failed)?,
             Form::Json => serde_json::to_string_pretty(&plan).map_err(Failure::failed)? + "\n",
         })?;
@@ -113,11 +140,35 @@ impl PlanArgs {
         if let Some(file) = &self.topology {
             return read_file(file).map(Some);
         }
+        if let Some(root) = &self.root {
+            let root =
+                Root::open(root).map_err(|finding| Failure::input(format!("--root: {finding}")))?;
+            return Ok(Some(read_node(&root, &ReadOptions::default())));
+        }
         let is_described = self.cores.is_some()
             || self.gpus.is_some()
             || self.nics.is_some()
             || self.instance_type.is_some();
         Ok((!is_described).then(|| read_node(&Root::host(), &ReadOptions::default())))
+    }
+
+    /// What can't be of this node.
+    fn check(&self, plan: &Plan, node: Option<&Node>) -> Result<(), Failure> {
+        unique(&self.segments)?;
+        let each = usize::from(self.gpus_per_rank.get());
+        if let Some(gpus) = plan.inputs.gpus.filter(|gpus| each > (*gpus).max(1)) {
+            let remedy = match gpus {
+                0 => "leave it out: the node has no GPU".to_owned(),
+                1 => "write 1: the node has 1 GPU".to_owned(),
+                _ => format!("write 1 to {gpus}: the node has {gpus} GPUs"),
+            };
+            return Err(Failure::input(format!("--gpus-per-rank: {each}; {remedy}")));
+        }
+        node.map_or(Ok(()), |node| {
+            self.segments
+                .iter()
+                .try_for_each(|segment| is_on(segment, node))
+        })
     }
 
     /// What is published of the node's type: of the given one, else of the one that the node tells.
@@ -143,6 +194,39 @@ impl PlanArgs {
     }
 }
 
+fn unique(segments: &[SegmentInput]) -> Result<(), Failure> {
+    for (index, segment) in segments.iter().enumerate() {
+        let name = &segment.name;
+        if segments.iter().take(index).any(|other| other.name == *name) {
+            return Err(Failure::input(format!(
+                "--segment: two are called {name}; give each a name of its own, such as {name}{}=SIZE",
+                index + 1
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Whether the node has a segment's NUMA node.
+fn is_on(segment: &SegmentInput, node: &Node) -> Result<(), Failure> {
+    let mut ids: Vec<u32> = node.numa.iter().map(|numa| numa.id).collect();
+    if ids.is_empty() {
+        // A kernel without NUMA: all memory is one node's.
+        ids.push(0);
+    }
+    match segment.numa {
+        Some(numa) if !ids.contains(&numa) => {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            Err(Failure::input(format!(
+                "segments[{}].numa: {numa}: the node has no such NUMA node; use one of: {}, local, interleave",
+                segment.name,
+                ids.join(", ")
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Segments that don't fit.
 fn refused(plan: &Plan) -> Result<(), Failure> {
     let refusals: Vec<String> = plan
@@ -160,9 +244,13 @@ fn read_file(path: &Path) -> Result<Node, Failure> {
     let wrong = |what: String| Failure::input(format!("--topology: {}: {what}", path.display()));
     let mut text = String::new();
     // A pipe has no length.
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-        .map_err(|error| wrong(error.to_string()))?;
+    let read = if path == Path::new("-") {
+        let input = io::stdin().lock();
+        input.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
+    };
+    read.map_err(|error| wrong(error.to_string()))?;
     if text.len() as u64 > MAX_FILE_BYTES {
         return Err(wrong("larger than 16 MiB".to_owned()));
     }
@@ -202,6 +290,7 @@ fn segment(text: &str) -> Result<SegmentInput, String> {
         name: segment.name,
         bytes: segment.size.get(),
         page_bytes: NonZeroU64::new(page_bytes).ok_or("no page has 0 bytes")?,
+        is_page_assumed: !matches!(segment.page, Page::Size(_)),
         numa: match segment.numa {
             Numa::Local | Numa::Interleave => None,
             Numa::Node(node) => Some(node),
@@ -225,6 +314,8 @@ mod tests {
             let got = segment(text).unwrap();
             assert_eq!((got.name.as_str(), got.bytes), (name, bytes), "{text}");
             assert_eq!((got.page_bytes.get(), got.numa), (page, numa), "{text}");
+            let is_named = text.contains("Mi") || text.contains("=1Gi,numa");
+            assert_eq!(got.is_page_assumed, !is_named, "{text}");
         }
         for text in ["", "kv", "kv=", "1Gi,page=3", "1Gi,pages=2Mi", "kv=1.5"] {
             assert!(segment(text).is_err(), "{text:?}");
@@ -267,8 +358,8 @@ mod tests {
         let failure = refused(&planned(&node, &["1Ti", "kv=4Ti"])).unwrap_err();
         assert_eq!(
             failure.message,
-            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; 32 NICs with 14680064 left on \
-             each have 469762048, enough for 1792Gi; pages of 64Ki would fit"
+            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; 32 NICs with 14680064 free \
+             ones each have 469762048, enough for 1792Gi; pages of 64Ki would fit"
         );
     }
 
@@ -286,7 +377,8 @@ mod tests {
         let want = format!(
             "# cap: 0.95 x 192 cores / 2 ranks = 91.20\n\
              MC_MAX_CONCURRENT_REG_MR=91\n\
-             # The rest differs by rank: each takes its own.\n\
+             # The rest differs by rank; ranks are numbered by the PCI addresses of their GPUs. Each\n\
+             # takes its own, which `--rank N` prints in force.\n\
              # rank 0 (GPUs 0000:53:00.0 0000:64:00.0 0000:75:00.0 0000:86:00.0):\n\
              # MC_TE_FILTERS={}\n\
              # rank 1 (GPUs 0000:97:00.0 0000:a8:00.0 0000:b9:00.0 0000:ca:00.0):\n\
@@ -294,7 +386,22 @@ mod tests {
             list([79, 96, 113, 130]),
             list([147, 164, 181, 198])
         );
-        assert_eq!(show::env(&planned(&node, &[])), want);
+        assert_eq!(show::env(&planned(&node, &[]), None), Ok(want));
+        assert_eq!(
+            show::env(&planned(&node, &[]), Some(1)),
+            Ok(format!(
+                "# cap: 0.95 x 192 cores / 2 ranks = 91.20\n\
+                 MC_MAX_CONCURRENT_REG_MR=91\n\
+                 # rank 1 (GPUs 0000:97:00.0 0000:a8:00.0 0000:b9:00.0 0000:ca:00.0):\n\
+                 MC_TE_FILTERS={}\n",
+                list([147, 164, 181, 198])
+            ))
+        );
+        let none = show::env(&planned(&node, &[]), Some(2)).unwrap_err();
+        assert_eq!(
+            none.message,
+            "--rank: 2: the node is planned for 2 ranks; write 0 to 1"
+        );
 
         node.cores = None;
         node.gpus.as_mut().unwrap().truncate(1);
@@ -310,14 +417,80 @@ mod tests {
         };
         let unknown_cap = "# cap: the node's cores are unknown: no cap is given\n";
         assert_eq!(
-            show::env(&plan(&input)),
-            format!("{unknown_cap}# rank 0 (GPUs 0000:53:00.0):\nMC_TE_FILTERS=rdmap79s0\n")
+            show::env(&plan(&input), None),
+            Ok(format!(
+                "{unknown_cap}# rank 0 (GPUs 0000:53:00.0):\nMC_TE_FILTERS=rdmap79s0\n"
+            ))
         );
         input.devices = Devices::Counts {
             gpus: Some(1),
             nics: Some(0),
         };
-        assert_eq!(show::env(&plan(&input)), unknown_cap);
+        assert_eq!(show::env(&plan(&input), None).unwrap(), unknown_cap);
+    }
+
+    /// No reader of such a file may take a name for more than a name.
+    #[test]
+    fn names_that_a_shell_would_read_are_refused() {
+        for name in [
+            "x; rm -rf /",
+            "x\nPATH=/tmp",
+            "$(x)",
+            "a,b",
+            "a b",
+            "'",
+            "\u{1b}[31m",
+            "",
+        ] {
+            let mut node = p5();
+            node.nics.as_mut().unwrap()[3].name = name.to_owned();
+            for rank in [None, Some(0)] {
+                let failure = show::env(&planned(&node, &[]), rank).unwrap_err();
+                let want = format!("NIC {name:?}: ");
+                assert!(failure.message.starts_with(&want), "{}", failure.message);
+            }
+            let table = show::table(&planned(&node, &[]));
+            let steers = |letter: char| letter != '\n' && letter.is_control();
+            assert!(!table.contains(steers), "{table}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_is_told_and_steers_nothing() {
+        let mut node = p5();
+        node.findings = vec![Root::host().finding("sys/x", "is odd\nPATH=/tmp")];
+        let plan = planned(&node, &[]);
+        assert_eq!(plan.findings, ["/sys/x: is odd\nPATH=/tmp"]);
+        let (table, env) = (show::table(&plan), show::env(&plan, None).unwrap());
+        assert!(
+            table.ends_with("\nfinding: /sys/x: is odd\\nPATH=/tmp\n"),
+            "{table}"
+        );
+        assert!(
+            env.ends_with("\n# finding: /sys/x: is odd\\nPATH=/tmp\n"),
+            "{env}"
+        );
+    }
+
+    #[test]
+    fn what_the_node_has_not_is_refused() {
+        let node = p5();
+        let kv = |text: &str| is_on(&segment(text).unwrap(), &node).map_err(|f| f.message);
+        assert_eq!(kv("kv=1Gi,numa=1"), Ok(()));
+        assert_eq!(
+            kv("kv=1Gi,numa=9"),
+            Err(
+                "segments[kv].numa: 9: the node has no such NUMA node; use one of: 0, 1, local, \
+                 interleave"
+                    .to_owned()
+            )
+        );
+        let twice = [segment("1Gi").unwrap(), segment("2Gi").unwrap()];
+        assert_eq!(
+            unique(&twice).unwrap_err().message,
+            "--segment: two are called segment; give each a name of its own, such as segment2=SIZE"
+        );
+        assert_eq!(unique(&twice[..1]), Ok(()));
     }
 
     #[test]
@@ -331,7 +504,7 @@ mod tests {
             "ranks: 2 (8 GPUs, 4 a rank; 0 bound)\n",
             "GPU 0000:86:00.0: below the bridge 0000:78:00.0: 4 usable NICs\n",
             "kv: 64Gi on 16 NICs (the 16 usable NICs of NUMA node 0: 1600 Gbit/s): whole on every \
-             NIC: 32768 page entries of 2Mi on a NIC; 23068672 left on each\n",
+             NIC: 32768 page entries of 2Mi on each NIC, of 23068672 that were free\n",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }

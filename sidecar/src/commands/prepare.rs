@@ -13,7 +13,7 @@ use crate::environment::Environment;
 use crate::failure::Failure;
 use crate::mount::choose::{self, Chosen, Directory, Form, Lack, Ledger, Wish};
 use crate::mount::machine::Machine;
-use crate::mount::plan::{self, Backing, MountPlan, SegmentPlan};
+use crate::mount::plan::{self, Auto, Backing, MountPlan, SegmentPlan};
 use crate::node_plan;
 use crate::registration::backend::{self, Choice};
 use crate::registration::items::ItemOrder;
@@ -70,11 +70,15 @@ pub(super) fn plan(
     let mut segments = Vec::new();
     for (segment, left) in config.segments.iter().zip(left) {
         let chosen = match left {
-            Finding::Kept(kept) => again(segment, kept, machine),
-            Finding::Unfit(_) | Finding::Nothing => form(segment)
-                .and_then(|form| choose::choose(&wish(segment, form), machine, &mut ledger)),
+            Finding::Kept(kept) => again(segment, kept, machine).map(|chosen| (chosen, None)),
+            Finding::Unfit(_) | Finding::Nothing => form(segment).and_then(|form| {
+                let wish = wish(segment, form);
+                let chosen = choose::choose(&wish, machine, &mut ledger)?;
+                let auto = Auto::of(wish, &chosen);
+                Ok((chosen, auto))
+            }),
         };
-        let chosen = match chosen {
+        let (chosen, auto) = match chosen {
             Ok(chosen) => chosen,
             Err(lack) => {
                 lacks.push(lack);
@@ -94,6 +98,7 @@ pub(super) fn plan(
             &backend,
             registers_all,
             matches!(left, Finding::Kept(_)),
+            auto.is_some(),
         );
         segments.push(SegmentPlan {
             name: segment.name.clone(),
@@ -104,6 +109,7 @@ pub(super) fn plan(
             cpus: chosen.cpus,
             backing: backing(left, chosen.directory),
             strategy,
+            auto,
         });
     }
     if let Some(first) = lacks.first() {
@@ -130,6 +136,7 @@ fn wish<'a>(segment: &'a Segment, form: Form) -> Wish<'a> {
         page: segment.page,
         numa: segment.numa,
         form,
+        refused: &[],
     }
 }
 

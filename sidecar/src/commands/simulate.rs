@@ -1,27 +1,35 @@
 //! `siding simulate`.
 
 use std::fmt::Write as _;
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU16, NonZeroUsize};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use siding_simulator::{
-    Model, Node, Order, Report, Workload, best_cap, compare, factor_scores, p5_settings, sweep,
+    Model, Node, Order, Report, Workload, best_cap, compare, factor_scores, modelled_registrations,
+    p5_settings, sweep, unmeasured,
 };
 use siding_topology::factor::{DEFAULT_FACTOR, Factor};
 use siding_topology::plan;
 
 use super::Output;
+use super::numbers::whole;
 use crate::failure::Failure;
 use crate::output;
+
+/// Beyond this no node is.
+const MOST: u64 = 4096;
+/// Registrations that are modelled in some seconds.
+const MOST_REGISTRATIONS: u64 = 50_000_000;
 
 /// Arguments of `siding simulate`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Without --sweep it models every published measurement and shows both; the last line has the median
 error, how many best caps were hit, and the effect of order and of the number of NICs, modelled over
-measured (1 is exact). With --sweep it models one node at every cap.
+measured (1 is exact). With --sweep it models one node at every cap; where nothing like it was ever
+measured it says so and names no best cap.
 
   siding simulate --svg picture.svg
   siding simulate --sweep --cores 192 --ranks 8 --nics 4 --memory device")]
@@ -29,24 +37,25 @@ pub struct SimulateArgs {
     /// Model one node at every cap, and compare the planner's with the best
     #[arg(long)]
     sweep: bool,
-    /// Hardware threads of the node
-    #[arg(long, value_name = "N", default_value = "192", requires = "sweep")]
-    cores: NonZeroUsize,
-    /// Ranks on it
-    #[arg(long, value_name = "N", default_value = "8", requires = "sweep")]
-    ranks: NonZeroUsize,
-    /// NICs that each rank registers on
-    #[arg(long, value_name = "N", default_value = "32", requires = "sweep")]
-    nics: NonZeroUsize,
-    /// What is registered: the published buffers in device memory, or those in host memory
-    #[arg(long, value_enum, default_value_t = MemoryKind::Device, requires = "sweep")]
-    memory: MemoryKind,
-    /// In which order
-    #[arg(long, value_enum, default_value_t = BufferOrder::Ascending, requires = "sweep")]
-    order: BufferOrder,
-    /// The planner's factor, above 0 and at most 1
-    #[arg(long, value_name = "F", default_value_t = DEFAULT_FACTOR)]
-    factor: Factor,
+    /// Hardware threads of the node [default: 192]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    cores: Option<NonZeroU16>,
+    /// Ranks on it: processes that register at once [default: 8]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    ranks: Option<NonZeroU16>,
+    /// NICs that each rank registers on [default: 32]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    nics: Option<NonZeroU16>,
+    /// What is registered: the published buffers in device memory, or those in host memory [default:
+    /// device]
+    #[arg(long, value_enum)]
+    memory: Option<MemoryKind>,
+    /// In which order [default: ascending]
+    #[arg(long, value_enum)]
+    order: Option<BufferOrder>,
+    /// The planner's factor, above 0 and at most 1 [default: the planner's own]
+    #[arg(long, value_name = "F")]
+    factor: Option<Factor>,
     /// Draw measured against modelled into this file
     #[arg(long, value_name = "FILE", conflicts_with = "sweep")]
     svg: Option<PathBuf>,
@@ -78,6 +87,7 @@ impl SimulateArgs {
         if self.sweep {
             self.sweep()
         } else {
+            self.refuse_without_sweep()?;
             self.compare()
         }
     }
@@ -103,32 +113,54 @@ impl SimulateArgs {
         }
     }
 
+    /// What is only asked of a node that is swept.
+    fn refuse_without_sweep(&self) -> Result<(), Failure> {
+        let given = [
+            ("--cores", self.cores.is_some()),
+            ("--ranks", self.ranks.is_some()),
+            ("--nics", self.nics.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--order", self.order.is_some()),
+            ("--factor", self.factor.is_some()),
+        ];
+        let given = given.iter().filter(|(_, is_given)| *is_given);
+        let names: Vec<&str> = given.map(|(name, _)| *name).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::input(format!(
+            "{}: only with --sweep, which models one node; write --sweep too, or leave it out to compare \
+             the model with what was measured",
+            names.join(", ")
+        )))
+    }
+
     fn sweep(&self) -> Result<(), Failure> {
         let order = match self.order {
-            BufferOrder::Ascending => Order::Ascending,
-            BufferOrder::Descending => Order::Descending,
+            None | Some(BufferOrder::Ascending) => Order::Ascending,
+            Some(BufferOrder::Descending) => Order::Descending,
         };
         let workload = match self.memory {
-            MemoryKind::Device => Workload::p5_gpu(&Model::FITTED.parameters.sizes, order),
-            MemoryKind::Host => Workload::p5_host(),
+            None | Some(MemoryKind::Device) => {
+                Workload::p5_gpu(&Model::FITTED.parameters.sizes, order)
+            }
+            Some(MemoryKind::Host) => Workload::p5_host(),
         };
-        let small = |field: &str, n: NonZeroUsize| {
-            u32::try_from(n.get())
-                .ok()
-                .filter(|n| *n <= 4096)
-                .ok_or_else(|| {
-                    Failure::input(format!(
-                        "--{field}: {n} is more than is modelled; write at most 4096"
-                    ))
-                })
+        let count = |given: Option<NonZeroU16>, default: u32| {
+            given.map_or(default, |given| u32::from(given.get()))
         };
+        let (cores, ranks) = (count(self.cores, 192), count(self.ranks, 8));
         let node = Node {
-            hardware_threads: small("cores", self.cores)?,
-            nics_per_rank: small("nics", self.nics)?,
+            hardware_threads: cores,
+            nics_per_rank: count(self.nics, 32),
         };
-        let caps = sweep(&node, small("ranks", self.ranks)?, &workload);
-        let (planned, rule) = plan::cap(self.cores, self.ranks, self.factor);
-        let swept = Swept::new(caps, planned, format!("{rule:?}"))?;
+        bounded(&node, ranks, &workload)?;
+        let whole = |n: u32| NonZeroUsize::new(n as usize).unwrap_or(NonZeroUsize::MIN);
+        let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
+        let (planned, rule) = plan::cap(whole(cores), whole(ranks), factor);
+        let caps = sweep(&node, ranks, &workload);
+        let unmeasured = unmeasured(&node, &workload);
+        let swept = Swept::new(caps, planned, format!("{rule:?}"), unmeasured)?;
         match self.output {
             Output::Table => output::print(swept.table()),
             Output::Json => {
@@ -139,6 +171,21 @@ impl SimulateArgs {
             }
         }
     }
+}
+
+/// Refuses what would take minutes.
+fn bounded(node: &Node, ranks: u32, workload: &Workload) -> Result<(), Failure> {
+    let registrations = modelled_registrations(node, ranks, workload);
+    if registrations <= MOST_REGISTRATIONS {
+        return Ok(());
+    }
+    let nics = node.nics_per_rank;
+    let of_one = registrations / (u64::from(ranks) * u64::from(nics)).max(1);
+    Err(Failure::input(format!(
+        "--ranks, --nics: {ranks} ranks on {nics} NICs are {registrations} registrations to model at all \
+         caps, at most {MOST_REGISTRATIONS} are; write ranks x NICs of at most {}",
+        MOST_REGISTRATIONS / of_one.max(1)
+    )))
 }
 
 /// What every factor would cost on the published nodes.
@@ -173,17 +220,24 @@ fn json(document: &impl Serialize, report: &Report) -> Result<(), Failure> {
 #[serde(rename_all = "camelCase")]
 struct Swept {
     caps: Vec<(u32, f64)>,
-    best_cap: u32,
-    best_seconds: f64,
+    /// Null where nothing like this node was measured.
+    best_cap: Option<u32>,
+    best_seconds: Option<f64>,
     planned_cap: u32,
     planned_seconds: f64,
     rule: String,
+    /// Why there is no best cap.
+    finding: Option<String>,
 }
 
 impl Swept {
-    fn new(caps: Vec<(u32, f64)>, planned: NonZeroUsize, rule: String) -> Result<Self, Failure> {
+    fn new(
+        caps: Vec<(u32, f64)>,
+        planned: NonZeroUsize,
+        rule: String,
+        unmeasured: Option<String>,
+    ) -> Result<Self, Failure> {
         let nothing = || Failure::failed("nothing was modelled");
-        let best_cap = best_cap(&caps).ok_or_else(nothing)?;
         let seconds = |cap: u32| caps.iter().find(|(c, _)| *c == cap).map(|(_, s)| *s);
         // A cap beyond the buffers is as good as one for each.
         let most = caps.iter().map(|(cap, _)| *cap).max().ok_or_else(nothing)?;
@@ -192,20 +246,25 @@ impl Swept {
             .iter()
             .min_by_key(|(cap, _)| cap.abs_diff(planned_cap))
             .map(|(_, s)| *s);
+        let best_cap = best_cap(&caps).filter(|_| unmeasured.is_none());
         Ok(Self {
-            best_seconds: seconds(best_cap).ok_or_else(nothing)?,
+            best_seconds: best_cap.and_then(seconds),
             planned_seconds: seconds(planned_cap).or(nearest).ok_or_else(nothing)?,
             best_cap,
             planned_cap,
             rule,
+            finding: unmeasured,
             caps,
         })
     }
 
     fn table(&self) -> String {
-        let mut text = "cap: modelled seconds of the slowest rank\n".to_owned();
+        let mut text = format!(
+            "modelled seconds until the slowest rank is done\n  {:>4}  {:>8}\n",
+            "CAP", "SECONDS"
+        );
         for (cap, seconds) in &self.caps {
-            let best = if *cap == self.best_cap {
+            let best = if Some(*cap) == self.best_cap {
                 "  <- best"
             } else {
                 ""
@@ -217,15 +276,23 @@ impl Swept {
             };
             let _ = writeln!(text, "  {cap:>4}  {seconds:>8.1}{best}{planned}");
         }
+        if let Some(finding) = &self.finding {
+            let _ = writeln!(text, "finding: no best cap is named: {finding}");
+        }
         text + &self.last_line() + "\n"
     }
 
     fn last_line(&self) -> String {
+        let unavailable = || "unavailable".to_owned();
+        let best = self
+            .best_cap
+            .map_or_else(unavailable, |cap| cap.to_string());
+        let ratio = self.best_seconds.map_or_else(unavailable, |seconds| {
+            format!("{:.3}", seconds / self.planned_seconds)
+        });
         format!(
-            "siding-simulate: best_cap={} planner_cap={} planner_vs_best={:.3}",
-            self.best_cap,
-            self.planned_cap,
-            self.best_seconds / self.planned_seconds
+            "siding-simulate: best_cap={best} planner_cap={} planner_vs_best={ratio}",
+            self.planned_cap
         )
     }
 }
@@ -237,7 +304,7 @@ mod tests {
     #[test]
     fn the_planner_is_compared_with_the_best() {
         let caps = vec![(1, 9.0), (2, 5.0), (4, 4.0), (8, 6.0)];
-        let swept = Swept::new(caps, NonZeroUsize::new(2).unwrap(), String::new()).unwrap();
+        let swept = Swept::new(caps, NonZeroUsize::new(2).unwrap(), String::new(), None).unwrap();
         assert_eq!(
             swept.last_line(),
             "siding-simulate: best_cap=4 planner_cap=2 planner_vs_best=0.800"
@@ -248,5 +315,22 @@ mod tests {
                 && table.contains("   2       5.0  <- the planner's\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn no_winner_is_called_where_nothing_was_measured() {
+        let caps = vec![(1, 9.0), (2, 5.0)];
+        let why = Some("nobody knows".to_owned());
+        let swept = Swept::new(caps, NonZeroUsize::MIN, String::new(), why).unwrap();
+        assert_eq!(
+            swept.last_line(),
+            "siding-simulate: best_cap=unavailable planner_cap=1 planner_vs_best=unavailable"
+        );
+        let table = swept.table();
+        assert!(
+            table.contains("\nfinding: no best cap is named: nobody knows\n"),
+            "{table}"
+        );
+        assert!(!table.contains("<- best"), "{table}");
     }
 }

@@ -105,6 +105,17 @@ pub struct Wish<'a> {
     pub numa: Numa,
     /// In which form.
     pub form: Form,
+    /// Huge pages that the kernel refused when they were asked for.
+    pub refused: &'a [Refusal],
+}
+
+/// Huge pages that looked free and were refused all the same: a limit that is not seen from here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Size of a page, bytes.
+    pub page_bytes: u64,
+    /// The kernel's answer.
+    pub why: String,
 }
 
 /// What it gets.
@@ -139,24 +150,31 @@ impl Ledger {
     }
 
     /// Notes what a segment takes.
-    pub fn claim(&mut self, size_bytes: u64, chosen: &Chosen) {
-        if let Some(directory) = &chosen.directory {
-            *self.files.entry(directory.clone()).or_insert(0) += size_bytes;
+    pub fn claim(
+        &mut self,
+        size_bytes: u64,
+        pages: Pages,
+        placement: &Placement,
+        directory: Option<&Path>,
+    ) {
+        if let Some(directory) = directory {
+            *self.files.entry(directory.to_owned()).or_insert(0) += size_bytes;
         }
-        let Pages::Huge(page) = chosen.pages else {
+        let Pages::Huge(page) = pages else {
             self.memory_bytes = self.memory_bytes.saturating_add(with_overhead(size_bytes));
             return;
         };
         *self.pages.entry(page).or_insert(0) += size_bytes / page;
-        if let Placement::Bind(node) = chosen.placement {
-            *self.node_pages.entry((page, node)).or_insert(0) += size_bytes / page;
+        if let Placement::Bind(node) = placement {
+            *self.node_pages.entry((page, *node)).or_insert(0) += size_bytes / page;
         }
     }
 }
 
 /// What a segment of base or transparent pages takes of memory, bytes: itself, its page tables (8
 /// bytes a page), the kernel's note of each pinned page (16 bytes), and what the process is beside.
-fn with_overhead(size_bytes: u64) -> u64 {
+#[must_use]
+pub fn with_overhead(size_bytes: u64) -> u64 {
     const PROCESS_BYTES: u64 = 24 << 20;
     let pages = size_bytes / base_page_bytes();
     size_bytes
@@ -201,7 +219,12 @@ pub fn choose(wish: &Wish<'_>, machine: &Machine, ledger: &mut Ledger) -> Result
         cpus,
         directory,
     };
-    ledger.claim(wish.size_bytes, &chosen);
+    ledger.claim(
+        wish.size_bytes,
+        chosen.pages,
+        &chosen.placement,
+        chosen.directory.as_deref(),
+    );
     Ok(chosen)
 }
 
@@ -391,6 +414,17 @@ impl Case<'_> {
                 "use auto",
             ));
         };
+        let refusal = |refusal: &&Refusal| refusal.page_bytes == page;
+        if let Some(Refusal { why, .. }) = self.wish.refused.iter().find(refusal) {
+            let what =
+                format!("the kernel refused them, a limit that is not seen from here: {why}");
+            return Err(self.short(
+                Reason::HugePagesShort,
+                "page",
+                what,
+                format!("raise the limit of hugepages-{name}, or page auto"),
+            ));
+        }
         let needed = self.wish.size_bytes / page;
         let free = pool.available().saturating_sub(self.ledger.pages(page));
         let sysfs = format!("hugepages-{}kB/nr_hugepages", page / 1024);
@@ -668,4 +702,4 @@ fn show(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

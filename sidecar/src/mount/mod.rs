@@ -1,6 +1,7 @@
 //! Mounting: observe, choose, plan, carry out, tell.
 
 pub mod choose;
+mod fallback;
 pub mod machine;
 pub mod pipeline;
 pub mod plan;

@@ -15,6 +15,8 @@ use siding_fabric::{
 use siding_topology::{Root, limits};
 
 use super::choose::pages_name;
+use super::fallback;
+use super::machine::Machine;
 use super::plan::{Backing, MountPlan, SegmentPlan};
 use super::registering;
 use super::strategy::{Touching, chunk_bytes};
@@ -142,7 +144,7 @@ pub struct Mounted {
 /// # Errors
 /// [`MountError`]; what was done is undone, and files that were not complete are gone.
 pub fn mount(
-    plan: MountPlan,
+    mut plan: MountPlan,
     store: Option<&store::Store>,
     board: &Board,
     cancel: &AtomicBool,
@@ -153,10 +155,9 @@ pub fn mount(
         segments: Vec::new(),
         cap: plan.cap.clone(),
     };
-    for (index, segment) in plan.segments.iter().enumerate() {
-        let done = map(index, segment, store, board)?;
+    for index in 0..plan.segments.len() {
+        let done = with_pages(index, &mut plan.segments, store, board, cancel)?;
         mounted.segments.push(done);
-        touch_segment(index, segment, &mounted.segments[index], board, cancel)?;
     }
     registering::register_all(&plan, &mut mounted.segments, board, cancel)?;
     for (index, (segment, planned)) in mounted.segments.iter_mut().zip(&plan.segments).enumerate() {
@@ -200,18 +201,60 @@ fn announce(plan: &MountPlan, board: &Board) {
         });
     });
     for (index, segment) in plan.segments.iter().enumerate() {
-        board.segment(index, |status| {
-            status.page = Some(pages_name(segment.pages));
-            status.page_reason = Some(segment.page_reason.clone());
-            status.touch_reason = Some(segment.strategy.reason.to_owned());
+        announce_pages(index, segment, board);
+    }
+}
+
+fn announce_pages(index: usize, segment: &SegmentPlan, board: &Board) {
+    board.segment(index, |status| {
+        status.page = Some(pages_name(segment.pages));
+        status.page_reason = Some(segment.page_reason.clone());
+        status.touch_reason = Some(segment.strategy.reason.to_owned());
+    });
+    tracing::info!(
+        segment = segment.name,
+        bytes = segment.size_bytes,
+        pages = pages_name(segment.pages),
+        "mounting on pages of this size: {}",
+        segment.page_reason
+    );
+}
+
+/// Maps and touches a segment, on smaller pages where the kernel refuses those that were chosen and
+/// the segment takes any.
+fn with_pages(
+    index: usize,
+    segments: &mut [SegmentPlan],
+    store: Option<&store::Store>,
+    board: &Board,
+    cancel: &AtomicBool,
+) -> Result<MountedSegment, MountError> {
+    let mut refused = Vec::new();
+    loop {
+        let plan = &segments[index];
+        let mounted = map(index, plan, store, board).and_then(|segment| {
+            touch_segment(index, plan, &segment, board, cancel)?;
+            Ok(segment)
         });
-        tracing::info!(
-            segment = segment.name,
-            bytes = segment.size_bytes,
-            pages = pages_name(segment.pages),
-            "mounting on pages of this size: {}",
-            segment.page_reason
+        // What failed is unmapped by now, and its file gone.
+        let error = match mounted {
+            Ok(segment) => return Ok(segment),
+            Err(error) => error,
+        };
+        let Some(refusal) = fallback::refusal(plan, &error) else {
+            return Err(error);
+        };
+        refused.push(refusal);
+        let machine = Machine::observe(&Root::host());
+        if !fallback::to_smaller(index, segments, &refused, &machine) {
+            return Err(error);
+        }
+        board.none_touched(index);
+        tracing::warn!(
+            segment = segments[index].name,
+            "taking smaller pages: {error}"
         );
+        announce_pages(index, &segments[index], board);
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use siding_fabric::pool::Concurrency;
 use siding_fabric::{Pages, Placement};
 
-use super::choose::Chosen;
+use super::choose::{Chosen, Form, Wish};
 use super::machine::Machine;
 use super::strategy::{self, MOST_USEFUL_THREADS, Situation, Strategy};
-use crate::config::{Cap, TouchThreads};
+use crate::config::{Cap, Numa, Page, TouchThreads};
 use crate::registration::backend::Choice;
 use crate::registration::cap::{LiveCap, planned};
 use crate::registration::items::ItemOrder;
@@ -50,6 +50,29 @@ pub struct SegmentPlan {
     pub backing: Backing,
     /// Whether and how to touch.
     pub strategy: Strategy,
+    /// What smaller pages are chosen by where the kernel refuses these.
+    pub auto: Option<Auto>,
+}
+
+/// What is left of the wish of a segment that takes whatever pages there are, and got huge ones.
+#[derive(Debug)]
+pub struct Auto {
+    /// Where it shall lie.
+    pub numa: Numa,
+    /// In which form.
+    pub form: Form,
+}
+
+impl Auto {
+    /// Of a wish; `None` where there is nothing smaller to take, or it must not be taken.
+    #[must_use]
+    pub fn of(wish: Wish<'_>, chosen: &Chosen) -> Option<Self> {
+        let falls_back = wish.page == Page::Auto && matches!(chosen.pages, Pages::Huge(_));
+        falls_back.then_some(Self {
+            numa: wish.numa,
+            form: wish.form,
+        })
+    }
 }
 
 /// The whole plan.
@@ -110,6 +133,7 @@ pub fn strategy_for(
     backend: &Choice,
     registers_all: bool,
     kept: bool,
+    falls_back: bool,
 ) -> Strategy {
     let pages = size_bytes / chosen.pages.page_bytes();
     strategy::choose(Situation {
@@ -118,5 +142,6 @@ pub fn strategy_for(
         domains: backend.in_use.domains().len(),
         registers_all,
         kept,
+        falls_back,
     })
 }

@@ -13,6 +13,8 @@ pub struct Situation {
     pub registers_all: bool,
     /// Its pages are there already, from an earlier process.
     pub kept: bool,
+    /// Smaller pages are taken where the kernel refuses these.
+    pub falls_back: bool,
 }
 
 /// Whether and how to touch.
@@ -76,6 +78,7 @@ pub fn choose(situation: Situation) -> Strategy {
         domains,
         registers_all,
         kept,
+        falls_back,
     } = situation;
     let touch = |reason| Strategy {
         touching: Touching::Parallel {
@@ -93,6 +96,10 @@ pub fn choose(situation: Situation) -> Strategy {
     }
     if domains == 0 || !registers_all {
         return touch("not all of it will be registered, so registration would not touch it");
+    }
+    // Registering tells of a refused page only once all the rest is mounted.
+    if falls_back {
+        return touch("smaller pages can still be taken where the kernel refuses these");
     }
     let skip = |reason| Strategy {
         touching: Touching::Skip,
@@ -121,6 +128,7 @@ mod tests {
             domains: 8,
             registers_all: true,
             kept: false,
+            falls_back: false,
         }
     }
 
@@ -161,6 +169,14 @@ mod tests {
                 Situation {
                     domains: 0,
                     ..situation(4096, 1)
+                },
+                parallel(1),
+                DomainOrder::AllAtOnce,
+            ),
+            (
+                Situation {
+                    falls_back: true,
+                    ..situation(2 << 20, 1)
                 },
                 parallel(1),
                 DomainOrder::AllAtOnce,

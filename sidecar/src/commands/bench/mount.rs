@@ -14,6 +14,7 @@ use siding_topology::Root;
 use siding_topology::limits;
 use siding_topology::size::page_name;
 
+use super::super::numbers::whole;
 use super::super::{LogArgs, Output, prepare};
 use super::bar;
 use crate::bench::mount::{Answer, Question, Ratios, Surroundings, measure};
@@ -37,7 +38,7 @@ pub(super) struct MountBenchArgs {
     #[arg(long, value_name = "PAGE", default_value = "2Mi")]
     page: Page,
     /// Rounds that count
-    #[arg(long, value_name = "N", default_value = "5")]
+    #[arg(long, value_name = "N", default_value = "5", value_parser = whole::<NonZeroUsize>(1..=1000), allow_negative_numbers = true)]
     rounds: NonZeroUsize,
     /// A Python that has Mooncake's wheel (tests/mooncake/install makes one)
     #[arg(long, value_name = "PATH")]

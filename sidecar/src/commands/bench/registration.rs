@@ -1,50 +1,60 @@
 //! `siding bench registration`.
 
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Args, ValueEnum};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::Serialize;
-use siding_topology::{Root, cores};
+use siding_fabric::UringDomain;
+use siding_topology::Root;
 
+use super::super::numbers::whole;
 use super::super::{LogArgs, Output};
 use super::bar;
-use crate::bench::registration::{self, Question, RankJob, Sweep, parse_buffers, sweep};
+use crate::bench::registration::buffers::{MOST_FILE_BYTES, parse_buffers};
+use crate::bench::registration::rank::RankJob;
+use crate::bench::registration::{self, Question, Ranks, Sweep, room, sweep};
 use crate::config::{Cap, Page};
 use crate::environment::Environment;
 use crate::failure::Failure;
+use crate::mount::machine::Machine;
 use crate::output;
 use crate::registration::cap::planned;
 use crate::signals::Signals;
+
+/// Each is a process.
+const MOST_RANKS: u64 = 256;
+const MOST_ROUNDS: u64 = 1000;
 
 /// Arguments of `siding bench registration`.
 #[derive(Debug, Args)]
 pub(super) struct RegistrationBenchArgs {
     /// Processes that register at once
-    #[arg(long, value_name = "N", default_value = "2")]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = whole::<NonZeroUsize>(1..=MOST_RANKS), allow_negative_numbers = true)]
     ranks: NonZeroUsize,
     /// Caps to try beside the planner's: sweep (1, 2, 4, … unbounded), a number, unbounded, or auto
-    /// for the planner's alone
+    /// for the planner's alone, which then has nothing to be compared with
     #[arg(long, value_name = "sweep|auto|N|unbounded", default_value = "sweep")]
     cap: Caps,
     /// Order in which each rank registers its buffers
     #[arg(long, value_enum, default_value_t = BufferOrder::Ascending)]
     order: BufferOrder,
-    /// Buffers of a rank: a file with a line each of SIZE [COUNT]. Default: 48 of 8Mi
+    /// Buffers of a rank: a file with a line each of SIZE [COUNT]. Default: 256 of 8Mi
     #[arg(long, value_name = "FILE")]
     buffers: Option<PathBuf>,
     /// Their pages: 4Ki, 2Mi, …
     #[arg(long, value_name = "PAGE", default_value = "4Ki")]
     page: Page,
-    /// Make pages present before the barrier, so that only pinning is measured
+    /// Leave the pages to be made by registering them. Without it they are there before the barrier,
+    /// so that only pinning is measured
     #[arg(long)]
-    touched: bool,
+    untouched: bool,
     /// Rounds; the minimum counts
-    #[arg(long, value_name = "N", default_value = "3")]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole::<NonZeroUsize>(1..=MOST_ROUNDS), allow_negative_numbers = true)]
     rounds: NonZeroUsize,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
@@ -86,57 +96,68 @@ enum BufferOrder {
 
 /// The hidden command that is a rank.
 pub(super) fn rank() -> Result<(), Failure> {
-    registration::rank(io::stdin().lock(), io::stdout().lock()).map_err(Failure::failed)
+    // However the bench ends, no rank outlives it. What it told before that is read to its end.
+    let _ = set_parent_process_death_signal(Some(Signal::KILL));
+    registration::rank::rank(io::stdin().lock(), io::stdout().lock()).map_err(Failure::failed)
 }
 
 impl RegistrationBenchArgs {
     pub(super) fn run(self, environment: &Environment) -> Result<(), Failure> {
         self.log.start(environment)?;
         let Page::Size(page_bytes) = self.page else {
-            return Err(Failure::input("--page: use a size such as 4Ki or 2Mi"));
+            return Err(Failure::input(
+                "--page: auto and transparent leave open which pages are pinned; write a size such as 4Ki or \
+                 2Mi",
+            ));
         };
         let mut buffers = match &self.buffers {
             Some(path) => read(path)?,
-            None => vec![8 << 20; 48],
+            None => vec![8 << 20; 256],
         };
         match self.order {
             BufferOrder::Ascending => buffers.sort_unstable(),
             BufferOrder::Descending => buffers.sort_unstable_by(|a, b| b.cmp(a)),
             BufferOrder::Declared => {}
         }
-        let cores = cores::own_cores(&Root::host()).count;
-        let planned = planned(cores, self.ranks);
-        let caps = self.caps(cores, planned, buffers.len());
         let job = RankJob {
             buffers,
             cap: None,
             page_bytes,
-            touched: self.touched,
+            touched: !self.untouched,
         };
+        let machine = Machine::observe(&Root::host());
+        room::check(self.ranks, &job, &machine).map_err(Failure::lacking)?;
+        UringDomain::open().map_err(Failure::lacking)?;
+        print(&self.sweep(job, machine.cores.count)?, self.output)
+    }
+
+    /// Lets the ranks run; a signal ends them at once.
+    fn sweep(&self, job: RankJob, cores: NonZeroUsize) -> Result<Sweep, Failure> {
+        let planned = planned(cores, self.ranks);
+        let caps = self.caps(cores, planned, job.buffers.len());
         let binary = std::env::current_exe()
             .map_err(|error| Failure::failed(format!("own path: {error}")))?;
-        let (ranks, rounds) = (self.ranks, self.rounds);
+        let question = Question {
+            binary: &binary,
+            ranks: self.ranks,
+            cores,
+            planned,
+            caps: &caps,
+            rounds: self.rounds,
+            job,
+        };
         let mut signals = Signals::catch()?;
-        let cancel = AtomicBool::new(false);
+        let ranks = Ranks::default();
         let sweep = signals.interruptible(
-            || cancel.store(true, Ordering::Relaxed),
+            || ranks.stop(),
             || {
-                let question = Question {
-                    binary: &binary,
-                    ranks,
-                    cores,
-                    planned,
-                    caps: &caps,
-                    rounds,
-                    job,
-                };
-                let bar = bar(caps.len() * rounds.get());
-                let result = sweep(&question, &cancel, || bar.inc(1));
+                let bar = bar(caps.len() * self.rounds.get());
+                let result = sweep(&question, &ranks, || bar.inc(1));
                 bar.finish_and_clear();
                 result
             },
         )?;
-        print(&sweep.map_err(Failure::failed)?, self.output)
+        sweep.map_err(Failure::failed)
     }
 
     fn caps(
@@ -168,7 +189,15 @@ impl RegistrationBenchArgs {
 
 fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     let failed = |why: String| Failure::input(format!("--buffers: {}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_string(&mut text))
+        .map_err(|error| failed(error.to_string()))?;
+    if text.len() as u64 > MOST_FILE_BYTES {
+        return Err(failed(format!(
+            "longer than {MOST_FILE_BYTES} bytes; write equal buffers as one line: SIZE COUNT"
+        )));
+    }
     parse_buffers(&text).map_err(failed)
 }
 
@@ -184,6 +213,9 @@ struct Report<'a> {
 struct Ratios {
     planner_vs_best: Option<f64>,
     spread: Option<f64>,
+    contention: &'static str,
+    /// Why they say nothing; null where they do.
+    caveat: Option<String>,
 }
 
 fn print(sweep: &Sweep, output: Output) -> Result<(), Failure> {
@@ -193,6 +225,8 @@ fn print(sweep: &Sweep, output: Output) -> Result<(), Failure> {
             let ratios = Ratios {
                 planner_vs_best: sweep.planner_vs_best(),
                 spread: sweep.spread(),
+                contention: sweep.contention(),
+                caveat: sweep.caveat(),
             };
             let text = serde_json::to_string(&Report { sweep, ratios }).map_err(Failure::failed)?;
             output::print(text + "\n")?;

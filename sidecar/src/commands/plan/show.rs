@@ -7,6 +7,8 @@ use siding_topology::plan::{Plan, RankPlan, SegmentPlan};
 use siding_topology::size::binary;
 
 use crate::config::CAP_VARIABLE;
+use crate::failure::Failure;
+use crate::output::plain;
 
 /// Mooncake's list of the NICs that it may use.
 const NIC_VARIABLE: &str = "MC_TE_FILTERS";
@@ -19,23 +21,30 @@ pub(super) fn table(plan: &Plan) -> String {
         let _ = writeln!(text, "{}", ranks(&plan.ranks));
     }
     for gpu in plan.rails.iter().flat_map(|rails| &rails.gpus) {
-        let _ = writeln!(text, "GPU {}: {}", gpu.gpu, gpu.reason);
+        let _ = writeln!(text, "GPU {}: {}", gpu.gpu, plain(&gpu.reason));
     }
     let mut said = "";
     for rank in plan.ranks.iter().filter(|rank| rank.gpus.is_empty()) {
         if rank.reason != said {
             said = &rank.reason;
-            let _ = writeln!(text, "rank {}: {said}", rank.rank);
+            let _ = writeln!(text, "rank {}: {}", rank.rank, plain(said));
         }
     }
     for segment in &plan.segments {
         let _ = writeln!(text, "{}", words(segment));
     }
-    let findings = plan.rails.iter().flat_map(|rails| &rails.findings);
-    for finding in findings {
+    for finding in findings(plan) {
         let _ = writeln!(text, "finding: {finding}");
     }
     text
+}
+
+/// All that was found, each as a line.
+fn findings(plan: &Plan) -> impl Iterator<Item = String> + '_ {
+    let of_rails = plan.rails.iter().flat_map(|rails| &rails.findings);
+    let of_rails = of_rails.map(|finding| plain(&finding.to_string()));
+    let of_plan = plan.findings.iter().map(|finding| plain(finding));
+    of_plan.chain(of_rails)
 }
 
 fn summary(text: &mut String, plan: &Plan) {
@@ -68,7 +77,7 @@ fn ranks(ranks: &[RankPlan]) -> Table {
     table
         .load_style(presets::UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Disabled)
-        .set_header(["RANK", "GPUS", "NICS", "WHICH", "EVIDENCE", "CORES"]);
+        .set_header(["RANK", "GPUS", "NICS", "NIC NAMES", "EVIDENCE", "CORES"]);
     for rank in ranks {
         table.add_row([
             rank.rank.to_string(),
@@ -89,7 +98,8 @@ fn ranks(ranks: &[RankPlan]) -> Table {
 
 /// A few names a line.
 fn lines(names: &[String]) -> String {
-    or_dash(names.chunks(4).map(|some| some.join(" ")).collect(), "\n")
+    let line = |some: &[String]| plain(&some.join(" "));
+    or_dash(names.chunks(4).map(line).collect(), "\n")
 }
 
 fn or_dash(all: Vec<String>, between: &str) -> String {
@@ -101,7 +111,7 @@ fn or_dash(all: Vec<String>, between: &str) -> String {
 }
 
 fn or_unknown(value: Option<impl Display>) -> String {
-    value.map_or_else(|| "unknown".to_owned(), |value| value.to_string())
+    value.map_or_else(|| "unknown".to_owned(), |value| plain(&value.to_string()))
 }
 
 fn words(segment: &SegmentPlan) -> String {
@@ -109,32 +119,76 @@ fn words(segment: &SegmentPlan) -> String {
     let rails = segment
         .rails
         .as_ref()
-        .map_or_else(String::new, |rails| format!(" ({})", rails.reason));
+        .map_or_else(String::new, |rails| format!(" ({})", plain(&rails.reason)));
     let (name, size) = (&segment.name, binary(segment.bytes));
     format!("{name}: {size} on {nics} NICs{rails}: {}", segment.reason)
 }
 
 /// Variables of the environment of Mooncake. What is unknown is left out: a 0 or an empty value
-/// would mean something else. What differs by rank is in force only where there is one rank.
-pub(super) fn env(plan: &Plan) -> String {
+/// would mean something else. What differs by rank is in force only where there is one rank, or one
+/// is asked for.
+///
+/// # Errors
+/// A rank that the plan has not, and a NIC whose name is no plain word.
+pub(super) fn env(plan: &Plan, only: Option<usize>) -> Result<String, Failure> {
+    let ranks = match only {
+        None => plan.ranks.as_slice(),
+        Some(rank) => {
+            std::slice::from_ref(plan.ranks.get(rank).ok_or_else(|| no_rank(plan, rank))?)
+        }
+    };
     let mut text = format!("# cap: {}\n", plan.cap_reason);
     if let Some(cap) = plan.cap {
         let _ = writeln!(text, "{CAP_VARIABLE}={cap}");
     }
-    let named = plan.ranks.iter().filter_map(|rank| {
-        let nics = rank.nics.as_ref().filter(|nics| !nics.is_empty())?;
-        Some((rank, nics))
-    });
-    let named: Vec<_> = named.collect();
-    let is_alone = plan.ranks.len() == 1;
-    if !named.is_empty() && !is_alone {
-        text.push_str("# The rest differs by rank: each takes its own.\n");
+    let mut named = Vec::new();
+    for rank in ranks {
+        if let Some(nics) = rank.nics.as_ref().filter(|nics| !nics.is_empty()) {
+            nics.iter().try_for_each(|name| literal(name))?;
+            named.push((rank, nics));
+        }
     }
-    let comment = if is_alone { "" } else { "# " };
+    let comment = if ranks.len() == 1 { "" } else { "# " };
+    if !named.is_empty() && ranks.len() > 1 {
+        text.push_str(BY_RANK);
+    }
     for (rank, nics) in named {
         let gpus = or_dash(rank.gpus.iter().map(ToString::to_string).collect(), " ");
         let _ = writeln!(text, "# rank {} (GPUs {gpus}):", rank.rank);
         let _ = writeln!(text, "{comment}{NIC_VARIABLE}={}", nics.join(","));
     }
-    text
+    for finding in findings(plan) {
+        let _ = writeln!(text, "# finding: {finding}");
+    }
+    Ok(text)
+}
+
+const BY_RANK: &str = "\
+# The rest differs by rank; ranks are numbered by the PCI addresses of their GPUs. Each
+# takes its own, which `--rank N` prints in force.
+";
+
+fn no_rank(plan: &Plan, rank: usize) -> Failure {
+    let count = plan.ranks.len();
+    Failure::input(match count {
+        0 => format!("--rank: {rank}: how many ranks there are is unknown; give --gpus or --ranks"),
+        1 => format!("--rank: {rank}: the node is planned for 1 rank; write 0"),
+        _ => format!(
+            "--rank: {rank}: the node is planned for {count} ranks; write 0 to {}",
+            count - 1
+        ),
+    })
+}
+
+/// Whether a shell and every reader of such files take a name for what it is. Quotes would not do:
+/// some readers keep them.
+fn literal(name: &str) -> Result<(), Failure> {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._:-".contains(letter);
+    if !name.is_empty() && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    Err(Failure::input(format!(
+        "NIC {name:?}: such a name can't go into an environment; rename the device to letters, \
+         digits, '.', '_', ':' and '-' (rdma dev set OLD name NEW), or use -o json"
+    )))
 }

@@ -9,6 +9,8 @@ use siding_topology::node::{Gpu, Nic, Node, PciPlace};
 use siding_topology::numa::NumaNode;
 use siding_topology::size::{binary, page_name};
 
+use crate::output::plain;
+
 const LEGEND: &str = "\
 PIX  at most one PCIe bridge between, or one switch
 PXB  several PCIe bridges, but no host bridge
@@ -43,15 +45,6 @@ pub(super) fn table(node: &Node) -> String {
     text
 }
 
-/// A text of the node's as one line, with what would steer a terminal written out.
-fn plain(text: &str) -> String {
-    let shown = |letter: char| match letter.is_control() {
-        true => letter.escape_default().to_string(),
-        false => letter.to_string(),
-    };
-    text.chars().map(shown).collect()
-}
-
 fn section(text: &mut String, title: &str, table: Option<&Table>) {
     let _ = match table {
         None => writeln!(text, "\n{title}: unknown"),
@@ -78,7 +71,7 @@ fn or_dash(value: Option<impl Display>) -> String {
 }
 
 fn numa(nodes: &[NumaNode]) -> Table {
-    let mut table = new_table(["NODE", "CPUS", "MEMORY", "FREE"]);
+    let mut table = new_table(["NODE", "CPUS", "MEMORY", "FREE MEMORY"]);
     for node in nodes {
         table.add_row([
             node.id.to_string(),
@@ -91,7 +84,7 @@ fn numa(nodes: &[NumaNode]) -> Table {
 }
 
 fn pools(pools: &[Pool]) -> Table {
-    let mut table = new_table(["PAGE", "TOTAL", "FREE", "PROMISED", "FREE BY NODE"]);
+    let mut table = new_table(["PAGE", "PAGES", "FREE", "PROMISED", "FREE BY NODE"]);
     for pool in pools {
         let nodes = pool.nodes.iter();
         let by_node: Vec<String> = nodes
@@ -221,7 +214,8 @@ mod tests {
         let text = shown("p4d.24xlarge");
         for want in [
             "instance type: p4d.24xlarge\ncores: 96 (Online)\n",
-            "│ 1    ┆ 48-95 ┆ 1Ti    ┆ 512Gi │",
+            "│ 1    ┆ 48-95 ┆ 1Ti    ┆ 512Gi       │",
+            "│ PAGE ┆ PAGES ┆ FREE ┆",
             "│ 2Mi  ┆ 0     ┆ 0    ┆ 0        ┆ 0: 0, 1: 0   │",
             "│ GPU7 ┆ 0000:a0:1d.0 ┆ 1    ┆ pci0000:a0  ┆ 10de:20b0 ┆ GPU-00000000-0000-",
         ] {

@@ -30,7 +30,7 @@ fn pool(page_bytes: u64, free: u64, per_node: [u64; 2]) -> Pool {
 }
 
 /// Two nodes of four cores; 512 free pages of 2 MiB, two of 1 GiB; 64 GiB of memory.
-fn machine() -> Machine {
+pub(crate) fn machine() -> Machine {
     let node = |id, cpus: &str| NumaNode {
         id,
         cpus: cpus.parse().unwrap(),
@@ -65,6 +65,7 @@ fn wish(size_bytes: u64, page: Page, numa: Numa) -> Wish<'static> {
         page,
         numa,
         form: Form::Process,
+        refused: &[],
     }
 }
 

@@ -1,12 +1,12 @@
 //! From a StorePool to registered memory in a real pod, and the same seconds wherever one looks.
 
 use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 use siding_tests::cluster::{BUSYBOX, Cluster, Namespace};
-use siding_tests::product::{NAMESPACE, Product, condition};
-use siding_tests::{Said, scratch};
+use siding_tests::product::{NAMESPACE, Product, condition, pool};
+use siding_tests::{Said, eventually, scratch};
 
 use super::golden;
 
@@ -65,22 +65,20 @@ fn a_pool_becomes_registered_memory_and_all_tell_the_same() {
 /// The name of a pod whose engine runs beside a sidecar.
 fn deployed(product: &Product, namespace: &Namespace) -> String {
     let cluster = product.cluster;
+    cluster.apply(&pool(
+        namespace,
+        "kv",
+        "segments: [{name: kv, size: 512Mi}]",
+    ));
     cluster.apply(&format!(
         r#"
-apiVersion: siding.dev/v1alpha1
-kind: StorePool
-metadata: {{name: kv, namespace: {0}}}
-spec:
-  podSelector: {{matchLabels: {{app: engine}}}}
-  segments: [{{name: kv, size: 512Mi}}]
----
 apiVersion: apps/v1
 kind: Deployment
 metadata: {{name: engine, namespace: {0}}}
 spec:
-  selector: {{matchLabels: {{app: engine}}}}
+  selector: {{matchLabels: {{app: kv}}}}
   template:
-    metadata: {{labels: {{app: engine}}}}
+    metadata: {{labels: {{app: kv}}}}
     spec:
       terminationGracePeriodSeconds: 1
       containers:
@@ -251,10 +249,9 @@ scrape_configs:
 
     /// Labels and value of each series of an answer, once it has so many.
     fn until(&self, query: &str, count: usize) -> Vec<(Value, f64)> {
-        let deadline = Instant::now() + PATIENCE;
         let url = format!("http://{PROMETHEUS}/api/v1/query");
         let query = format!("query={query}");
-        loop {
+        eventually(|| {
             let mut curl = self.cluster.inside("curl");
             let said = Said::of(curl.args(["-s", "-G", &url, "--data-urlencode", &query]));
             let answer: Value = serde_json::from_str(&said.out).unwrap_or_default();
@@ -266,16 +263,10 @@ scrape_configs:
                 })
                 .collect();
             if series.len() == count {
-                return series;
+                return Ok(series);
             }
-            assert!(
-                Instant::now() < deadline,
-                "{query}: {}{}",
-                said.out,
-                said.err
-            );
-            std::thread::sleep(Duration::from_millis(200));
-        }
+            Err(format!("{query}: {}{}", said.out, said.err))
+        })
     }
 }
 

@@ -2,37 +2,12 @@
 
 use serde_json::{Value, json};
 use siding_tests::cluster::{BUSYBOX, Namespace};
-use siding_tests::product::{Product, condition};
-
-fn pool(namespace: &Namespace, name: &str, segments: &str) -> String {
-    format!(
-        r#"
-apiVersion: siding.dev/v1alpha1
-kind: StorePool
-metadata: {{name: {name}, namespace: {0}}}
-spec:
-  podSelector: {{matchLabels: {{app: {name}}}}}
-  segments: {segments}
-"#,
-        namespace.name()
-    )
-}
-
-/// A pod of an engine that the pool of the same name selects.
-fn engine(namespace: &Namespace, name: &str) -> String {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace.name(), "labels": {"app": name}},
-        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
-            {"name": "engine", "image": BUSYBOX, "command": ["sleep", "100000"]},
-        ]},
-    })
-    .to_string()
-}
+use siding_tests::product::{Product, condition, engine, pool};
+use siding_tests::{Said, eventually};
 
 /// Declares a pool and waits until the operator has looked at it.
-fn declare(product: &Product, namespace: &Namespace, name: &str, segments: &str) -> Value {
-    product.cluster.apply(&pool(namespace, name, segments));
+fn declare(product: &Product, namespace: &Namespace, name: &str, fields: &str) -> Value {
+    product.cluster.apply(&pool(namespace, name, fields));
     product.until(&["-n", namespace.name(), "storepool", name], |pool| {
         condition(pool, "Accepted").is_some()
     })
@@ -52,32 +27,31 @@ fn events(product: &Product, namespace: &Namespace, object: &str) -> Vec<(String
         .collect()
 }
 
+/// The message of an Event of this reason, once there is one.
 fn told(product: &Product, namespace: &Namespace, object: &str, reason: &str) -> String {
-    let deadline = std::time::Instant::now() + siding_tests::PATIENCE;
-    loop {
+    eventually(|| {
         let events = events(product, namespace, object);
         let mut of_reason = events.iter().filter(|(found, _)| found == reason);
-        if let Some((_, message)) = of_reason.next() {
-            assert_eq!(of_reason.next(), None, "told once");
-            return message.clone();
-        }
-        assert!(
-            std::time::Instant::now() < deadline,
-            "no {reason} of {object}: {events:?}"
-        );
-        std::thread::sleep(std::time::Duration::from_millis(200));
-    }
+        let Some((_, message)) = of_reason.next() else {
+            return Err(format!("no {reason} of {object}: {events:?}"));
+        };
+        assert_eq!(of_reason.next(), None, "told once");
+        Ok(message.clone())
+    })
+}
+
+/// What the API server would make of a pod now.
+fn tried(product: &Product, pod: &Value) -> Said {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), pod.to_string()).unwrap();
+    let path = file.path().to_str().unwrap();
+    let create = ["create", "--dry-run=server", "-o", "json", "-f", path];
+    product.cluster.kubectl(&create)
 }
 
 /// As the webhook makes it, for changing what it set and creating that.
-fn injected(product: &Product, pod: &str) -> Value {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), pod).unwrap();
-    let path = file.path().to_str().unwrap();
-    let said = product
-        .cluster
-        .kubectl(&["create", "--dry-run=server", "-o", "json", "-f", path]);
-    let mut pod = said.json();
+fn injected(product: &Product, pod: &Value) -> Value {
+    let mut pod = tried(product, pod).json();
     let made = pod["metadata"].as_object_mut().unwrap();
     for field in [
         "uid",
@@ -116,15 +90,17 @@ fn a_size_that_no_machine_has_is_refused_with_what_would_work() {
         let said = product.cluster.try_apply(&pool(
             &namespace,
             "kv",
-            &format!("[{{name: kv, size: {size}}}]"),
+            &format!("segments: [{{name: kv, size: {size}}}]"),
         ));
         assert_eq!(said.code, Some(1), "{size}");
         assert!(said.err.contains(words), "{words:?} is not in {}", said.err);
     }
     // The largest that there is.
-    let said = product
-        .cluster
-        .try_apply(&pool(&namespace, "kv", "[{name: kv, size: 99Ti}]"));
+    let said = product.cluster.try_apply(&pool(
+        &namespace,
+        "kv",
+        "segments: [{name: kv, size: 99Ti}]",
+    ));
     assert_eq!(said.code, Some(0), "{}", said.err);
 }
 
@@ -136,12 +112,12 @@ fn pages_that_no_node_has_are_a_condition_of_the_pool() {
     for (name, segments, words) in [
         (
             "gigantic",
-            "[{name: kv, size: 512Gi, pageSize: 1Gi}]",
+            "segments: [{name: kv, size: 512Gi, pageSize: 1Gi}]",
             "no node has 512Gi of 1Gi pages",
         ),
         (
             "much",
-            "[{name: kv, size: 90Ti}]",
+            "segments: [{name: kv, size: 90Ti}]",
             "no node has 90Ti of 2Mi pages (the most that one has is ",
         ),
     ] {
@@ -151,7 +127,8 @@ fn pages_that_no_node_has_are_a_condition_of_the_pool() {
         assert!(message.contains(words), "{words:?} is not in {message}");
     }
     // Its pods are made all the same, and the scheduler says what they wait for.
-    product.cluster.apply(&engine(&namespace, "gigantic"));
+    let pod = engine(&namespace, "gigantic", "gigantic");
+    product.cluster.apply(&pod.to_string());
     let message = told(product, &namespace, "gigantic", "FailedScheduling");
     assert!(message.contains("Insufficient hugepages-1Gi"), "{message}");
 }
@@ -165,9 +142,9 @@ fn a_limit_that_is_too_small_is_told_and_the_engine_starts_without_its_cache() {
         product,
         &namespace,
         "small",
-        "[{name: kv, size: 256Mi, pageSize: 4Ki}]",
+        "segments: [{name: kv, size: 256Mi, pageSize: 4Ki}]",
     );
-    let mut pod = injected(product, &engine(&namespace, "small"));
+    let mut pod = injected(product, &engine(&namespace, "small", "small"));
     for which in ["limits", "requests"] {
         pod["spec"]["initContainers"][0]["resources"][which]["memory"] = json!("100Mi");
     }
@@ -200,14 +177,14 @@ fn a_sidecar_that_the_kernel_kills_is_told_and_holds_a_blocking_pools_engine() {
     let product = Product::installed();
     let _shared = product.shared();
     let namespace = product.namespace("killed");
-    let segments = "[{name: kv, size: 64Mi, pageSize: 4Ki}]\n  onFailure: Block";
+    let segments = "segments: [{name: kv, size: 64Mi, pageSize: 4Ki}], onFailure: Block";
     declare(product, &namespace, "killed", segments);
-    let mut pod = injected(product, &engine(&namespace, "killed"));
+    let mut pod = injected(product, &engine(&namespace, "killed", "killed"));
     let sidecar = &mut pod["spec"]["initContainers"][0];
     for which in ["limits", "requests"] {
         sidecar["resources"][which]["memory"] = json!("32Mi");
     }
-    // A program of the sidecar's name that takes more than it may.
+    // A program in its place that takes more than it may.
     sidecar["image"] = json!(BUSYBOX);
     sidecar["command"] = json!([
         "sh",
@@ -278,25 +255,10 @@ spec:
     }
 }
 
-/// Waits until the API server would take it: the label of a namespace reaches the webhook by a watch.
-fn taken(product: &Product, pod: &Value) {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(file.path(), pod.to_string()).unwrap();
-    let path = file.path().to_str().unwrap();
-    let deadline = std::time::Instant::now() + siding_tests::PATIENCE;
-    loop {
-        let create = ["create", "--dry-run=server", "-f", path];
-        let said = product.cluster.kubectl(&create);
-        if said.code == Some(0) {
-            return;
-        }
-        assert!(std::time::Instant::now() < deadline, "{}", said.err);
-    }
-}
-
-/// The levels of the Pod Security Standards, each with a pod that they take.
+/// Each level of the Pod Security Standards, once the webhook has learnt of the namespace's label by its watch. A pod
+/// made a moment before that is not looked at here.
 #[test]
-fn no_pod_is_refused_because_of_us() {
+fn a_sidecar_is_what_its_namespaces_security_level_takes() {
     let product = Product::installed();
     let _shared = product.shared();
     for level in ["privileged", "baseline", "restricted"] {
@@ -310,16 +272,19 @@ fn no_pod_is_refused_because_of_us() {
             product,
             &namespace,
             "kv",
-            "[{name: kv, size: 8Mi, pageSize: 4Ki}]",
+            "segments: [{name: kv, size: 8Mi, pageSize: 4Ki}]",
         );
-        let mut pod: Value = serde_json::from_str(&engine(&namespace, "kv")).unwrap();
+        let mut pod = engine(&namespace, "kv", "kv");
         pod["spec"]["securityContext"] = json!({
             "runAsNonRoot": true, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"},
         });
         pod["spec"]["containers"][0]["securityContext"] = json!({
             "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
         });
-        taken(product, &pod);
+        eventually(|| {
+            let said = tried(product, &pod);
+            (said.code == Some(0)).then_some(()).ok_or(said.err)
+        });
         product.cluster.apply(&pod.to_string());
         product.cluster.wait_for(
             namespace.name(),

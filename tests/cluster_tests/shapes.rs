@@ -6,8 +6,8 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 use siding_fixtures::{Machine, instances};
-use siding_tests::cluster::{BUSYBOX, Cluster, Namespace};
-use siding_tests::product::{NAMESPACE, Product, condition};
+use siding_tests::cluster::{Cluster, Namespace};
+use siding_tests::product::{NAMESPACE, Product, condition, engine, pool};
 use siding_tests::{PATIENCE, Said, binary_of, scratch};
 
 /// A node that the API knows, with an agent that reads a tree.
@@ -84,35 +84,19 @@ impl Drop for MadeUp {
     }
 }
 
-fn pool(namespace: &Namespace) -> String {
-    json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool",
-        "metadata": {"name": "kv", "namespace": namespace.name()},
-        "spec": {
-            "podSelector": {"matchLabels": {"app": "engine"}},
-            "segments": [{"name": "kv", "size": "64Gi"}],
-            "gpusPerRank": 1,
-        },
-    })
-    .to_string()
-}
+const POOL: &str = "segments: [{name: kv, size: 64Gi}], gpusPerRank: 1";
 
-fn engine(namespace: &Namespace, name: &str, shape: &str, gpus: u32) -> String {
-    let mut limits = json!({});
+/// An engine's pod that only nodes of this shape take.
+fn engine_on(namespace: &Namespace, name: &str, shape: &str, gpus: u32) -> String {
+    let mut pod = engine(namespace, name, "kv");
+    pod["spec"]["terminationGracePeriodSeconds"] = json!(0);
+    pod["spec"]["nodeSelector"] = json!({"shape": shape});
+    pod["spec"]["tolerations"] = json!([{"key": "made-up", "operator": "Exists"}]);
     if gpus > 0 {
-        limits["nvidia.com/gpu"] = json!(gpus.to_string());
+        let limits = json!({"nvidia.com/gpu": gpus.to_string()});
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": limits});
     }
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": namespace.name(), "labels": {"app": "engine"}},
-        "spec": {
-            "terminationGracePeriodSeconds": 0,
-            "nodeSelector": {"shape": shape},
-            "tolerations": [{"key": "made-up", "operator": "Exists"}],
-            "containers": [{"name": "engine", "image": BUSYBOX, "resources": {"limits": limits}}],
-        },
-    })
-    .to_string()
+    pod.to_string()
 }
 
 /// What a pod carries once it has a node.
@@ -135,7 +119,7 @@ fn a_bound_pod_carries_its_nodes_cap_and_rails() {
     let product = Product::installed();
     let _shared = product.shared();
     let namespace = product.namespace("shapes");
-    product.cluster.apply(&pool(&namespace));
+    product.cluster.apply(&pool(&namespace, "kv", POOL));
     let of = |name: &str| instances::of(name).unwrap();
     let bare = Machine::bare("Example", "plain", 192, 2);
     let _nodes = [
@@ -151,7 +135,7 @@ fn a_bound_pod_carries_its_nodes_cap_and_rails() {
     ] {
         product
             .cluster
-            .apply(&engine(&namespace, shape, shape, gpus));
+            .apply(&engine_on(&namespace, shape, shape, gpus));
         let (found, plan) = bound(product, &namespace, shape);
         assert_eq!(found, cap, "{shape}: {plan}");
         assert_eq!(
@@ -183,12 +167,14 @@ fn caps_of_pods_that_are_bound_one_by_one_fit_the_node() {
     let product = Product::installed();
     let _shared = product.shared();
     let namespace = product.namespace("one-by-one");
-    product.cluster.apply(&pool(&namespace));
+    product.cluster.apply(&pool(&namespace, "kv", POOL));
     let machine = instances::of("p5.48xlarge").unwrap();
     let _node = MadeUp::new(product, "crowd", &machine, 8, 9704);
     let names: Vec<String> = (0..8).map(|n| format!("engine-{n}")).collect();
     for name in &names {
-        product.cluster.apply(&engine(&namespace, name, "crowd", 1));
+        product
+            .cluster
+            .apply(&engine_on(&namespace, name, "crowd", 1));
     }
     let caps: Vec<u64> = names
         .iter()
@@ -231,25 +217,12 @@ fn without_the_binding_webhook_no_container_sees_an_empty_value_and_the_rest_is_
     assert_eq!(cluster.kubectl(&patch).code, Some(0));
 
     let namespace = product.namespace("late");
-    cluster.apply(&format!(
-        r#"
-apiVersion: siding.dev/v1alpha1
-kind: StorePool
-metadata: {{name: kv, namespace: {0}}}
-spec:
-  podSelector: {{matchLabels: {{app: engine}}}}
-  segments: [{{name: kv, size: 16Mi}}]
----
-apiVersion: v1
-kind: Pod
-metadata: {{name: engine, namespace: {0}, labels: {{app: engine}}}}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - {{name: engine, image: {BUSYBOX}, command: [sh, -c, "env; sleep 100000"]}}
-"#,
-        namespace.name()
+    cluster.apply(&pool(
+        &namespace,
+        "kv",
+        "segments: [{name: kv, size: 16Mi}]",
     ));
+    cluster.apply(&engine(&namespace, "engine", "kv").to_string());
     cluster.wait_for(namespace.name(), "pod/engine", "condition=Ready", PATIENCE);
     let logs = cluster.kubectl(&["-n", namespace.name(), "logs", "engine", "-c", "engine"]);
     let cap = logs
@@ -302,15 +275,7 @@ fn without_the_operator_new_pods_get_ready() {
         |pods| pods["items"].as_array().is_some_and(Vec::is_empty),
     );
     let namespace = product.namespace("down");
-    cluster.apply(&format!(
-        r"
-apiVersion: v1
-kind: Pod
-metadata: {{name: engine, namespace: {}, labels: {{app: engine}}}}
-spec: {{terminationGracePeriodSeconds: 1, containers: [{{name: engine, image: {BUSYBOX}, command: [sleep, '100000']}}]}}
-",
-        namespace.name()
-    ));
+    cluster.apply(&engine(&namespace, "engine", "kv").to_string());
     cluster.wait_for(namespace.name(), "pod/engine", "condition=Ready", PATIENCE);
     let pod = cluster.get(&["-n", namespace.name(), "pod", "engine"]);
     assert_eq!(pod["spec"]["initContainers"], Value::Null);

@@ -150,8 +150,6 @@ fn what_can_not_be_is_refused_with_what_would_work() {
             "--root: /nowhere: does not exist",
         ),
     ] {
-        let said = plan(&args);
-        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args:?}");
-        assert!(said.err.contains(want), "{args:?}: {}", said.err);
+        plan(&args).assert_refused(2, want);
     }
 }

@@ -60,9 +60,7 @@ fn one_node_at_every_cap() {
             "invalid value 'x' for '--cores <N>': write a whole number from 1 to 4096",
         ),
     ] {
-        let said = Said::of(siding().arg("simulate").args(args.split(' ')));
-        assert_eq!((said.code, said.out.as_str()), (Some(2), ""), "{args}");
-        assert!(said.err.contains(want), "{args}: {}", said.err);
+        Said::of(siding().arg("simulate").args(args.split(' '))).assert_refused(2, want);
     }
 }
 
@@ -230,9 +228,9 @@ fn what_the_machine_has_not_is_told_before_any_rank_is_started() {
             "long: longer than 1048576 bytes; write equal buffers as one line",
         ),
     ] {
-        let said = Said::of(siding().args(["bench", "registration"]).args(&args));
-        assert_eq!((said.code, said.out.as_str()), (Some(code), ""), "{args:?}");
-        assert!(said.err.contains(want), "{args:?}: {}", said.err);
+        let mut command = siding();
+        command.args(["bench", "registration"]).args(&args);
+        Said::of(&mut command).assert_refused(code, want);
     }
 }
 

@@ -23,6 +23,21 @@ use tempfile::TempDir;
 /// The longest that anything here is waited for.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Tries again, five times a second, until it is so.
+///
+/// # Panics
+/// Where it does not become so within [`PATIENCE`], with why not.
+pub fn eventually<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt() {
+            Ok(found) => return found,
+            Err(why) => assert!(Instant::now() < deadline, "{why}"),
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
 /// The binary under test, of the same build profile as the tests.
 #[must_use]
 pub fn binary() -> PathBuf {
@@ -126,6 +141,20 @@ impl Said {
     pub fn json(&self) -> Value {
         assert_eq!(self.code, Some(0), "{}", self.err);
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}", self.out))
+    }
+
+    /// That it ended with this code, having printed nothing but an error with these words.
+    ///
+    /// # Panics
+    /// Where it did otherwise.
+    pub fn assert_refused(&self, code: i32, words: &str) {
+        assert_eq!(
+            (self.code, self.out.as_str()),
+            (Some(code), ""),
+            "{}",
+            self.err
+        );
+        assert!(self.err.contains(words), "{words:?} is not in {}", self.err);
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Namespace, load_binary};
-use crate::{PATIENCE, binary_of};
+use crate::cluster::{BUSYBOX, Cluster, Namespace, load_binary};
+use crate::{binary_of, eventually};
 
 /// Where the operator and the agent run.
 pub const NAMESPACE: &str = "siding-system";
@@ -102,36 +101,43 @@ impl Product {
     /// # Panics
     /// Where it does not become so within a minute, with what it is.
     pub fn until(&self, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
-        self.until_within(PATIENCE, arguments, is_so)
-    }
-
-    /// An object, once it is so, within a time of one's own.
-    ///
-    /// # Panics
-    /// Where it does not become so, with what it is.
-    pub fn until_within(
-        &self,
-        patience: Duration,
-        arguments: &[&str],
-        is_so: impl Fn(&Value) -> bool,
-    ) -> Value {
-        let deadline = std::time::Instant::now() + patience;
-        loop {
+        eventually(|| {
             let said = self
                 .cluster
                 .kubectl(&[&["get", "-o", "json"], arguments].concat());
             let found = serde_json::from_str(&said.out).unwrap_or(Value::Null);
             if is_so(&found) {
-                return found;
+                return Ok(found);
             }
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{arguments:?}: {found:#}{}",
-                said.err
-            );
-            std::thread::sleep(Duration::from_millis(200));
-        }
+            Err(format!("{arguments:?}: {found:#}{}", said.err))
+        })
     }
+}
+
+/// A pool that selects the pods of its name, with these fields in YAML's flow style.
+#[must_use]
+pub fn pool(namespace: &Namespace, name: &str, fields: &str) -> String {
+    format!(
+        "
+apiVersion: siding.dev/v1alpha1
+kind: StorePool
+metadata: {{name: {name}, namespace: {}}}
+spec: {{podSelector: {{matchLabels: {{app: {name}}}}}, {fields}}}
+",
+        namespace.name()
+    )
+}
+
+/// A pod of an engine that the pool of this name selects.
+#[must_use]
+pub fn engine(namespace: &Namespace, name: &str, pool: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace.name(), "labels": {"app": pool}},
+        "spec": {"terminationGracePeriodSeconds": 1, "containers": [
+            {"name": "engine", "image": BUSYBOX, "command": ["sh", "-c", "env; sleep 100000"]},
+        ]},
+    })
 }
 
 /// The chart's directory.

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use siding_crds::api::{MountPhase, MountedSegment, PhaseSeconds, StoreMountStatus};
+use siding_crds::names;
 use siding_crds::plan::PlanSource;
 use siding_crds::reasons::Reason;
 use siding_topology::size::binary;
@@ -38,8 +39,7 @@ pub enum Heard {
     },
 }
 
-/// The conditions that the agent writes; those of the operator are `PlanWritten` and
-/// `SidecarRunning`.
+/// The conditions that the agent writes; the rest are the operator's.
 const OWN_CONDITIONS: [&str; 3] = ["Mounted", "Planned", "Registered"];
 
 /// The status to publish; what a silent sidecar said before (`old`) stays. `now` is what the object
@@ -79,15 +79,16 @@ pub fn mount_status(
 
 fn has_ended(now: &StoreMountStatus) -> bool {
     now.phase == MountPhase::Failed
-        && (now.conditions.iter()).any(|one| one.type_ == "SidecarRunning" && one.status == "False")
+        && (now.conditions.iter())
+            .any(|one| one.type_ == names::SIDECAR_RUNNING && one.status == "False")
 }
 
 /// Whether what the object has is what was published, but for what others write.
 #[must_use]
 pub fn says_so(now: &StoreMountStatus, published: &StoreMountStatus) -> bool {
-    let told =
-        |status: &StoreMountStatus| (status.phase, status.reason.clone(), status.summary.clone());
-    told(now) == told(published)
+    now.phase == published.phase
+        && now.reason == published.reason
+        && now.summary == published.summary
 }
 
 fn of_report(report: &SidecarReport, moment: Moment<'_>) -> StoreMountStatus {

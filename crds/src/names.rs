@@ -27,6 +27,12 @@ pub const SKIPPED: &str = "siding.dev/skipped";
 /// Label on a pod: that [`crate::reasons::Skip`] alone, for finding such pods.
 pub const SKIP: &str = "siding.dev/skip";
 
+/// Condition of a StoreMount, by the operator: what plan the pod carries. What the sidecar makes of it
+/// is `Planned`, by the agent: each condition has one writer.
+pub const PLAN_WRITTEN: &str = "PlanWritten";
+/// Condition of a StoreMount, by the operator: whether the sidecar's container runs.
+pub const SIDECAR_RUNNING: &str = "SidecarRunning";
+
 /// Name of the sidecar's container in a pod.
 pub const CONTAINER: &str = "siding";
 /// Name of the sidecar's HTTP port.

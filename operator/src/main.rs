@@ -14,6 +14,7 @@ use siding_operator::caches::Caches;
 use siding_operator::certificates::keeper::{Keeper, Source};
 use siding_operator::certificates::serving::InUse;
 use siding_operator::controllers::Controllers;
+use siding_operator::controllers::tell::Teller;
 use siding_operator::leader::Candidate;
 use siding_operator::metrics::Metrics;
 use siding_operator::server::{Health, Webhooks, health_router, router, serve_plain, serve_tls};
@@ -156,13 +157,12 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let stand = tokio::spawn(candidate.stand(leads, resign.clone()));
     let sidecar_image = arguments.sidecar_image;
     let controllers = Controllers {
+        teller: Arc::new(Teller::new(client.clone(), &arguments.identity)),
         client,
         caches: caches.clone(),
         catalogue: catalogue.clone(),
         image: sidecar_image.clone(),
         metrics: metrics.clone(),
-        identity: arguments.identity.clone(),
-        teller: Arc::default(),
     };
     let control = tokio::spawn(controllers.run(led));
 

@@ -34,19 +34,12 @@ fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<(), ApplyError> {
     }
 }
 
-/// Who writes, and what was told already.
-pub(super) struct Writer<'a> {
-    pub(super) client: &'a Client,
-    pub(super) teller: &'a Teller,
-    pub(super) instance: &'a str,
-}
-
 pub(super) async fn mount(
-    writer: &Writer<'_>,
+    client: &Client,
+    teller: &Teller,
     key: &Key,
     action: Action,
 ) -> Result<(), ApplyError> {
-    let client = writer.client;
     let mounts: Api<StoreMount> = Api::namespaced(client.clone(), &key.namespace);
     let apply = PatchParams::apply(MANAGER).force();
     match action {
@@ -93,7 +86,7 @@ pub(super) async fn mount(
             )
         }
         Action::Tell(news) => {
-            writer.teller.once(client, writer.instance, &news).await?;
+            teller.once(&news).await?;
             Ok(())
         }
     }

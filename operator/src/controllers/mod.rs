@@ -56,9 +56,7 @@ pub struct Controllers {
     pub image: String,
     /// What happened is counted.
     pub metrics: Metrics,
-    /// This replica's name.
-    pub identity: String,
-    /// What was told.
+    /// Writes Events.
     pub teller: Arc<Teller>,
 }
 
@@ -100,7 +98,7 @@ impl Controllers {
                 }
             };
             let Some(news) = news else { continue };
-            let told = self.teller.once(&self.client, &self.identity, &news).await;
+            let told = self.teller.once(&news).await;
             if let Err(error) = told {
                 warn!(%error, reason = news.reason, "an Event can't be written");
             }
@@ -149,13 +147,8 @@ impl Controllers {
         let has_changes = actions
             .iter()
             .any(|one| !matches!(one, mounts::Action::Tell(_)));
-        let writer = apply::Writer {
-            client: &self.client,
-            teller: &self.teller,
-            instance: &self.identity,
-        };
         for action in actions {
-            apply::mount(&writer, key, action).await?;
+            apply::mount(&self.client, &self.teller, key, action).await?;
         }
         Ok(has_changes)
     }

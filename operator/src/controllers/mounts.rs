@@ -14,10 +14,6 @@ use super::tell::News;
 use crate::caches::facts::{PodFacts, SidecarState};
 use crate::caches::slim::Key;
 
-/// What the pod carries. What the sidecar makes of it is `Planned`, which the agent writes: each
-/// condition has one writer.
-const PLAN_WRITTEN: &str = "PlanWritten";
-
 /// What is done to the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
@@ -103,7 +99,6 @@ fn news(key: &Key, pod: &PodFacts, mount: &StoreMount) -> Option<Action> {
     };
     Some(Action::Tell(News {
         regarding,
-        is_warning: true,
         reason: reason.as_str(),
         note,
         action: "Mount",
@@ -223,7 +218,7 @@ fn planned(pod: &PodFacts, old: &StoreMountStatus, is_completed_now: bool) -> Sa
         Some(plan) if plan.node == pod.node && plan.source == PlanSource::Node => {
             // A plan that came late reached the sidecar, and not an engine that had started.
             let late = old.conditions.iter().any(|one| {
-                one.type_ == PLAN_WRITTEN && one.reason == Reason::PlanAfterStart.as_str()
+                one.type_ == names::PLAN_WRITTEN && one.reason == Reason::PlanAfterStart.as_str()
             });
             let reason = if late { Reason::PlanAfterStart } else { Reason::AsDeclared };
             (Some(true), reason, format!("cap {}: {}", plan.cap, plan.cap_reason))
@@ -245,7 +240,7 @@ fn planned(pod: &PodFacts, old: &StoreMountStatus, is_completed_now: bool) -> Sa
         ),
     };
     Said {
-        type_: PLAN_WRITTEN,
+        type_: names::PLAN_WRITTEN,
         status,
         reason,
         message,
@@ -275,7 +270,7 @@ fn running(state: &SidecarState, failure: Option<&(Reason, String)>) -> Said {
         (SidecarState::Unknown, None) => (None, Reason::Pending, "not known yet".to_owned()),
     };
     Said {
-        type_: "SidecarRunning",
+        type_: names::SIDECAR_RUNNING,
         status,
         reason,
         message,
@@ -455,7 +450,7 @@ mod tests {
         let Action::Tell(news) = &first[0] else {
             panic!("{first:?}");
         };
-        assert_eq!((news.reason, news.is_warning), ("OutOfMemoryKilled", true));
+        assert_eq!(news.reason, "OutOfMemoryKilled");
         let told = applied(&first, &mount("u1"));
         let status = told.status.as_ref().unwrap();
         assert_eq!(

@@ -52,7 +52,6 @@ pub fn news(pod: &PartialObjectMeta<Pod>) -> Option<News> {
     };
     Some(News {
         regarding,
-        is_warning: true,
         reason: reason.as_str(),
         note,
         action: "Inject",

@@ -22,13 +22,11 @@ const NAME_CHARS: usize = 200;
 /// What is remembered saves requests; all of it is forgotten beyond this.
 const REMEMBERED: usize = 16_384;
 
-/// What is told.
+/// What is told, as a warning: nobody has to be told that all is well.
 #[derive(Clone, Debug, PartialEq)]
 pub struct News {
     /// Of what.
     pub regarding: ObjectReference,
-    /// Whether it is a warning.
-    pub is_warning: bool,
     /// One word.
     pub reason: &'static str,
     /// A sentence.
@@ -65,7 +63,7 @@ impl News {
             regarding: Some(regarding.clone()),
             reporting_controller: Some(MANAGER.to_owned()),
             reporting_instance: Some(instance.to_owned()),
-            type_: Some(if self.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            type_: Some("Warning".to_owned()),
             ..Event::default()
         }
     }
@@ -85,42 +83,54 @@ fn cut(text: &str, bytes: usize) -> String {
 }
 
 /// Tells news.
-#[derive(Debug, Default)]
 pub struct Teller {
-    told: Mutex<HashSet<u64>>,
+    client: Client,
+    instance: String,
+    told: Told,
 }
 
 impl Teller {
+    /// One that writes as this replica.
+    #[must_use]
+    pub fn new(client: Client, instance: impl Into<String>) -> Self {
+        Self {
+            client,
+            instance: instance.into(),
+            told: Told::default(),
+        }
+    }
+
     /// Tells it where nobody has.
-    pub async fn once(
-        &self,
-        client: &Client,
-        instance: &str,
-        news: &News,
-    ) -> Result<(), kube::Error> {
-        if self.knows(news) {
+    pub async fn once(&self, news: &News) -> Result<(), kube::Error> {
+        if self.told.has(news) {
             return Ok(());
         }
-        let event = news.event(instance, Timestamp::now());
+        let event = news.event(&self.instance, Timestamp::now());
         let namespace = event.metadata.namespace.clone().unwrap_or_default();
-        let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
         match api.create(&PostParams::default(), &event).await {
             Ok(_) => {}
             // 409: it was told. 404, 403: the namespace is gone, or going.
             Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404 | 409) => {}
             Err(error) => return Err(error),
         }
-        self.remember(news);
+        self.told.remember(news);
         Ok(())
     }
+}
 
-    fn knows(&self, news: &News) -> bool {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+/// What was told by this replica.
+#[derive(Debug, Default)]
+struct Told(Mutex<HashSet<u64>>);
+
+impl Told {
+    fn has(&self, news: &News) -> bool {
+        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         told.contains(&news.key())
     }
 
     fn remember(&self, news: &News) {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= REMEMBERED {
             told.clear();
         }
@@ -140,7 +150,6 @@ mod tests {
                 uid: Some(uid.to_owned()),
                 ..ObjectReference::default()
             },
-            is_warning: true,
             reason,
             note: "é".repeat(2000),
             action: "Mount",
@@ -161,20 +170,21 @@ mod tests {
 
     #[test]
     fn a_note_is_as_long_as_the_api_server_takes() {
-        let note = news("u1", "NoPool").event("i", Timestamp::UNIX_EPOCH).note;
-        let note = note.unwrap_or_default();
+        let event = news("u1", "NoPool").event("i", Timestamp::UNIX_EPOCH);
+        assert_eq!(event.type_.as_deref(), Some("Warning"));
+        let note = event.note.unwrap_or_default();
         assert!(note.len() <= NOTE_BYTES && note.ends_with("é…"), "{note}");
     }
 
     #[test]
     fn what_was_told_is_known_until_there_is_too_much() {
-        let teller = Teller::default();
-        teller.remember(&news("u1", "NoPool"));
-        assert!(teller.knows(&news("u1", "NoPool")));
-        assert!(!teller.knows(&news("u1", "Windows")));
+        let told = Told::default();
+        told.remember(&news("u1", "NoPool"));
+        assert!(told.has(&news("u1", "NoPool")));
+        assert!(!told.has(&news("u1", "Windows")));
         for n in 0..REMEMBERED {
-            teller.remember(&news(&n.to_string(), "NoPool"));
+            told.remember(&news(&n.to_string(), "NoPool"));
         }
-        assert!(!teller.knows(&news("u1", "NoPool")));
+        assert!(!told.has(&news("u1", "NoPool")));
     }
 }

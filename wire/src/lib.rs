@@ -1,0 +1,3 @@
+//! Mooncake's formats, as its released wheels speak them: pure, bounded, without input or output.
+#![forbid(unsafe_code)]
+

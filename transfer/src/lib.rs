@@ -2,4 +2,10 @@
 //! own that speaks the same.
 #![forbid(unsafe_code)]
 
+pub mod histogram;
 pub mod loops;
+pub mod peers;
+mod service;
+pub mod target;
+
+pub use service::{Door, DoorSnapshot, Listener};

@@ -4,6 +4,7 @@
 
 pub mod histogram;
 pub mod loops;
+pub mod metadata;
 pub mod peers;
 mod service;
 pub mod target;

@@ -1,3 +1,4 @@
 //! Mooncake's formats, as its released wheels speak them: pure, bounded, without input or output.
 #![forbid(unsafe_code)]
 
+pub mod rpc;

@@ -5,3 +5,4 @@ pub mod descriptor;
 pub mod frame;
 pub mod handshake;
 pub mod keys;
+pub mod rpc;

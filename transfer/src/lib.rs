@@ -2,3 +2,4 @@
 //! own that speaks the same.
 #![forbid(unsafe_code)]
 
+pub mod initiator;

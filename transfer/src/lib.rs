@@ -2,9 +2,9 @@
 //! own that speaks the same.
 #![forbid(unsafe_code)]
 
-pub mod initiator;
 #[cfg(not(loom))]
 pub mod histogram;
+pub mod initiator;
 #[cfg(not(loom))]
 pub mod loops;
 #[cfg(not(loom))]

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siding_fixtures::{Machine, instances};
 use siding_tests::cluster::{Cluster, Namespace};
 use siding_tests::product::{NAMESPACE, Product, condition, engine, pool};
-use siding_tests::{PATIENCE, Said, binary_of, scratch};
+use siding_tests::{PATIENCE, Said, binary_of, eventually, scratch};
 
 /// The real agent for a node, which reads a generated tree.
 struct Agent {
@@ -249,15 +249,20 @@ fn two_pods_of_a_node_use_the_rails_of_their_own_gpus() {
         pod["spec"]["containers"][0]["resources"] = json!({"limits": limits});
         cluster.apply(&pod.to_string());
         let mount = product.until(&["-n", namespace.name(), "storemount", name], |mount| {
-            mount["status"]["phase"] == "Ready" && mount["status"]["nics"][15].is_string()
+            mount["status"]["phase"] == "Ready"
+                && mount["status"]["nics"].as_array().is_some_and(|nics| nics.len() == 16)
         });
         let (cap, plan) = bound(product, &namespace, name);
-        assert_eq!((cap, &mount["status"]["cap"]), (23, &json!(23)));
+        // The kubelet's node has this machine's cores, whatever the tree says.
+        assert_eq!(mount["status"]["cap"], cap);
 
-        let logs = cluster.kubectl(&["-n", namespace.name(), "logs", name, "-c", "engine"]);
-        let mut lines = logs.out.lines();
-        let got = lines.find_map(|line| line.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
-        let got: BTreeSet<&str> = got.unwrap().split(',').collect();
+        let got = eventually(|| {
+            let logs = cluster.kubectl(&["-n", namespace.name(), "logs", name, "-c", "engine"]);
+            let mut lines = logs.out.lines();
+            let got = lines.find_map(|line| line.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
+            got.map(str::to_owned).ok_or(logs.out.clone() + &logs.err)
+        });
+        let got: BTreeSet<&str> = got.split(',').collect();
         assert_eq!(got.len(), 4);
         let table = plan["rails"].as_array().unwrap();
         let own = table

@@ -250,7 +250,9 @@ fn two_pods_of_a_node_use_the_rails_of_their_own_gpus() {
         cluster.apply(&pod.to_string());
         let mount = product.until(&["-n", namespace.name(), "storemount", name], |mount| {
             mount["status"]["phase"] == "Ready"
-                && mount["status"]["nics"].as_array().is_some_and(|nics| nics.len() == 16)
+                && mount["status"]["nics"]
+                    .as_array()
+                    .is_some_and(|nics| nics.len() == 16)
         });
         let (cap, plan) = bound(product, &namespace, name);
         // The kubelet's node has this machine's cores, whatever the tree says.

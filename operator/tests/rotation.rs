@@ -55,7 +55,7 @@ impl Calls {
 
     /// Calls as client `n`: on one connection that stays, or on a new one each time.
     async fn call(&self, n: usize) {
-        let stays = n % 2 == 0;
+        let stays = n.is_multiple_of(2);
         let mut stream = self.connect().await;
         while !self.stop.load(Ordering::Relaxed) {
             if !stays {

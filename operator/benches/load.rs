@@ -24,7 +24,7 @@ use siding_operator::caches::facts;
 use siding_operator::caches::slim::Key;
 use siding_operator::certificates::serving::InUse;
 use siding_operator::certificates::{Bundle, renewed};
-use siding_operator::live::{Labels, Live, LookError, Source};
+use siding_operator::live::{Labels, Live, LookError, Pools, Source};
 use siding_operator::metrics::Metrics;
 use siding_operator::server::{Webhooks, router, serve_tls};
 use siding_topology::catalogue::Catalogue;
@@ -168,6 +168,10 @@ struct Nothing;
 impl Source for Nothing {
     fn labels<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Labels>, LookError>> {
         async { Ok(None) }.boxed()
+    }
+
+    fn pools<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Pools, LookError>> {
+        async { Ok(Vec::new()) }.boxed()
     }
 }
 

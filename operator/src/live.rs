@@ -10,7 +10,9 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
+use kube::core::DeserializeGuard;
 use kube::{Api, Client, ResourceExt};
+use siding_crds::api::StorePool;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 use tracing::warn;
@@ -31,6 +33,9 @@ const NAME_LENGTH: usize = 63;
 
 /// A namespace's labels.
 pub type Labels = BTreeMap<String, String>;
+
+/// A namespace's pools.
+pub type Pools = Vec<Arc<StorePool>>;
 
 /// Why nothing was seen.
 #[derive(Debug, thiserror::Error)]
@@ -74,6 +79,15 @@ impl Source for ApiServer {
         }
         .boxed()
     }
+
+    fn pools<'a>(&'a self, namespace: &'a str) -> BoxFuture<'a, Result<Pools, LookError>> {
+        async move {
+            let all: Api<DeserializeGuard<StorePool>> = Api::namespaced(self.0.clone(), namespace);
+            let found = all.list(&ListParams::default()).await?.items.into_iter();
+            Ok(found.filter_map(|pool| pool.0.ok()).map(Arc::new).collect())
+        }
+        .boxed()
+    }
 }
 
 /// Looks at the API server.
@@ -82,6 +96,7 @@ pub struct Live {
     source: Arc<dyn Source>,
     turns: Semaphore,
     labels: Looks<Labels>,
+    pools: Looks<Pools>,
 }
 
 impl Live {
@@ -92,6 +107,7 @@ impl Live {
             source,
             turns: Semaphore::new(AT_ONCE),
             labels: Looks::default(),
+            pools: Looks::default(),
         }
     }
 
@@ -101,6 +117,15 @@ impl Live {
         self.labels
             .of(namespace, async { look.await.flatten() })
             .await
+    }
+
+    /// The pools of a namespace, where one of them is not `known` or is another by now; `None` where there is
+    /// nothing new, or they can't be had in time.
+    pub async fn pools(&self, namespace: &str, known: &[Arc<StorePool>]) -> Option<Pools> {
+        let look = self.look(namespace, self.source.pools(namespace));
+        let is_new = |pools: &Pools| pools.iter().any(|pool| !is_known(pool, known));
+        let look = async { look.await.filter(is_new) };
+        self.pools.of(namespace, look).await
     }
 
     /// Waits for an answer as long as is bearable.
@@ -129,6 +154,12 @@ impl Live {
             }
         }
     }
+}
+
+/// Whether this very version is among those that are known.
+fn is_known(pool: &StorePool, known: &[Arc<StorePool>]) -> bool {
+    let version = |pool: &StorePool| (pool.uid(), pool.resource_version());
+    known.iter().any(|one| version(one) == version(pool))
 }
 
 fn is_name(namespace: &str) -> bool {
@@ -198,6 +229,7 @@ pub(crate) mod fake {
     pub(crate) struct Fake {
         pub(crate) takes: Duration,
         pub(crate) labels: Option<Labels>,
+        pub(crate) pools: Pools,
         asked: AtomicUsize,
     }
 
@@ -225,6 +257,10 @@ pub(crate) mod fake {
     impl Source for Fake {
         fn labels<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Labels>, LookError>> {
             self.answer(self.labels.clone()).boxed()
+        }
+
+        fn pools<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Pools, LookError>> {
+            self.answer(self.pools.clone()).boxed()
         }
     }
 }
@@ -265,6 +301,37 @@ mod tests {
         tokio::time::advance(Duration::from_millis(1)).await;
         assert_eq!(live.labels("new").await, None);
         assert_eq!(fake.asked(), 2);
+    }
+
+    /// 500 pods a second that no pool selects, each looked for: with an API server that answers at once, with a
+    /// slow one, and with a dead one.
+    #[tokio::test(start_paused = true)]
+    async fn of_the_pods_of_a_namespace_without_pools_one_in_200_waits_at_most() {
+        for takes in [1, 5, 50, 500, 3_600_000].map(Duration::from_millis) {
+            let fake = Arc::new(Fake {
+                takes,
+                ..Fake::default()
+            });
+            let live = Arc::new(Live::new(fake.clone()));
+            let (mut waits, begin) = (Vec::new(), Instant::now());
+            for n in 0..100_000 {
+                tokio::time::sleep_until(begin + Duration::from_millis(2) * n).await;
+                let live = live.clone();
+                waits.push(tokio::spawn(async move {
+                    let begin = Instant::now();
+                    assert_eq!(live.pools("models", &[]).await, None);
+                    begin.elapsed()
+                }));
+            }
+            let mut late = 0;
+            for wait in waits {
+                let waited = wait.await.unwrap();
+                assert!(waited <= PATIENCE);
+                late += usize::from(waited > Duration::from_millis(4));
+            }
+            assert!(late <= 100_000 / 200 + 500, "{takes:?}: {late}");
+            assert!(fake.asked() <= 200, "{takes:?}: {}", fake.asked());
+        }
     }
 
     #[tokio::test(start_paused = true)]

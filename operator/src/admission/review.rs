@@ -132,6 +132,15 @@ impl Verdict {
         }
     }
 
+    /// Why the pod gets no sidecar, where it gets none.
+    #[must_use]
+    pub fn skip(&self) -> Option<Skip> {
+        match self {
+            Self::Skip { reason, .. } => Some(*reason),
+            Self::Patch { .. } | Self::Untouched | Self::Malformed(_) => None,
+        }
+    }
+
     /// What whoever creates the pod is told: nothing where it is as they asked for.
     fn warnings(&self) -> Vec<String> {
         match self {

@@ -12,6 +12,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde_json::{Value, json};
+use siding_crds::reasons::Skip;
 use siding_topology::catalogue::Catalogue;
 use tokio::time::timeout;
 use tracing::{debug, info};
@@ -113,10 +114,26 @@ impl Webhooks {
     async fn review(&self, body: &[u8]) -> Result<Reviewed, BadReview> {
         let review = Review::read(body)?;
         let verdict = match review.asked() {
-            Ok(asked) => admission::judge(&asked, &self.world(&asked).await),
+            Ok(asked) => self.judge(&asked).await,
             Err(verdict) => verdict,
         };
         review.answer(verdict)
+    }
+
+    async fn judge(&self, asked: &Asked<'_>) -> Verdict {
+        let mut world = self.world(asked).await;
+        let verdict = admission::judge(asked, &world);
+        if !matches!(verdict.skip(), Some(Skip::NoPool)) {
+            return verdict;
+        }
+        // A pod is skipped for good, and a pool that was applied together with it may be newer than the cache.
+        match self.live.pools(asked.namespace, &world.pools).await {
+            Some(pools) => {
+                world.pools = pools.into();
+                admission::judge(asked, &world)
+            }
+            None => verdict,
+        }
     }
 
     async fn world(&self, asked: &Asked<'_>) -> World<'_> {

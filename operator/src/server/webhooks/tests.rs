@@ -99,3 +99,56 @@ async fn a_namespace_that_a_cache_has_is_not_looked_at() {
     );
     assert_eq!(fake.asked(), 0);
 }
+
+fn know_namespace(caches: &Caches) {
+    let of = |_: &()| Some((Key::new("", "models"), std::collections::BTreeMap::new()));
+    caches.namespaces.take(Event::Apply(()), of);
+}
+
+#[tokio::test]
+async fn a_pool_that_is_newer_than_the_cache_is_found_before_its_pod_is_skipped() {
+    let fake = Fake {
+        pools: vec![
+            Arc::new(pool("other", "other")),
+            Arc::new(pool("kv", "engine")),
+        ],
+        ..Fake::default()
+    };
+    for known in [vec![], vec![pool("other", "other")]] {
+        let fake = Arc::new(Fake {
+            pools: fake.pools.clone(),
+            ..Fake::default()
+        });
+        let webhooks = webhooks(&fake);
+        know_namespace(&webhooks.caches);
+        for pool in known {
+            know_pool(&webhooks.caches, pool);
+        }
+        for _replica in 0..3 {
+            let reviewed = webhooks.review(&review_of("engine")).await.unwrap();
+            let Verdict::Patch { injection, .. } = &reviewed.verdict else {
+                panic!("{:?}", reviewed.verdict);
+            };
+            assert_eq!(injection.pool, "kv");
+        }
+        assert_eq!(fake.asked(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_no_pool_selects_is_skipped_after_a_look_and_one_that_has_a_pool_without() {
+    let fake = Arc::new(Fake {
+        pools: vec![Arc::new(pool("kv", "engine"))],
+        ..Fake::default()
+    });
+    let webhooks = webhooks(&fake);
+    know_namespace(&webhooks.caches);
+    know_pool(&webhooks.caches, pool("kv", "engine"));
+    let reviewed = webhooks.review(&review_of("engine")).await.unwrap();
+    assert_eq!((reviewed.verdict.skip(), fake.asked()), (None, 0));
+    for _ in 0..3 {
+        let reviewed = webhooks.review(&review_of("web")).await.unwrap();
+        assert_eq!(reviewed.verdict.skip(), Some(Skip::NoPool));
+    }
+    assert_eq!(fake.asked(), 1, "nothing new was found a moment before");
+}

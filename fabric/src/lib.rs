@@ -10,11 +10,13 @@ mod region;
 mod sys;
 mod touch;
 mod uring;
+mod window;
 
 pub use mapping::{MapError, MapRequest, Mapping, Pages, Placement, Source};
 pub use region::{Domain, MemoryRegion, RegisterError, Shortage};
 pub use touch::{TouchError, TouchMethod, TouchPlan, Touched, touch};
 pub use uring::{MAX_REGION_BYTES, Unusable, UringDomain};
+pub use window::{OutOfWindow, Window};
 
 /// The size of the kernel's base page in bytes (4096 on x86-64).
 #[must_use]

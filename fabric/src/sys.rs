@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::{self, NonNull};
 
 use rustix::mm::{self, Advice, MapFlags, ProtFlags};
@@ -172,6 +172,95 @@ pub(crate) fn nodes_of(addresses: &[*const u8]) -> io::Result<Vec<Option<u32>>> 
         .into_iter()
         .map(|node| u32::try_from(node).ok())
         .collect())
+}
+
+/// Bytes in a mapping.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Span {
+    pub(crate) at: NonNull<u8>,
+    pub(crate) len: usize,
+}
+
+/// Sends `before`, then the span, in one call that neither waits nor raises SIGPIPE.
+///
+/// # Safety
+/// The span lies in a live mapping.
+pub(crate) unsafe fn send(socket: BorrowedFd<'_>, before: &[u8], span: Span) -> io::Result<usize> {
+    const FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    let socket = socket.as_raw_fd();
+    let at = span.at.as_ptr().cast::<c_void>();
+    if before.is_empty() {
+        // SAFETY: promised by the caller.
+        return counted(|| unsafe { libc::send(socket, at, span.len, FLAGS) });
+    }
+    let mut parts = [
+        libc::iovec {
+            // The kernel does not write through the vectors of a send.
+            iov_base: before.as_ptr().cast_mut().cast(),
+            iov_len: before.len(),
+        },
+        libc::iovec {
+            iov_base: at,
+            iov_len: span.len,
+        },
+    ];
+    let message = message(&mut parts);
+    // SAFETY: `before` and `parts` live through the call; the span is promised by the caller.
+    counted(|| unsafe { libc::sendmsg(socket, &raw const message, FLAGS) })
+}
+
+/// Receives into `before`, then into the span, in one call that does not wait.
+///
+/// # Safety
+/// The span lies in a live mapping, and no Rust reference points into it.
+pub(crate) unsafe fn receive(
+    socket: BorrowedFd<'_>,
+    before: &mut [u8],
+    span: Span,
+) -> io::Result<usize> {
+    let socket = socket.as_raw_fd();
+    let at = span.at.as_ptr().cast::<c_void>();
+    if before.is_empty() {
+        // SAFETY: promised by the caller.
+        return counted(|| unsafe { libc::recv(socket, at, span.len, libc::MSG_DONTWAIT) });
+    }
+    let mut parts = [
+        libc::iovec {
+            iov_base: before.as_mut_ptr().cast(),
+            iov_len: before.len(),
+        },
+        libc::iovec {
+            iov_base: at,
+            iov_len: span.len,
+        },
+    ];
+    let mut message = message(&mut parts);
+    // SAFETY: `before` and `parts` live through the call; the span is promised by the caller.
+    counted(|| unsafe { libc::recvmsg(socket, &raw mut message, libc::MSG_DONTWAIT) })
+}
+
+/// A message of these parts, without address or control data.
+fn message(parts: &mut [libc::iovec]) -> libc::msghdr {
+    // SAFETY: a msghdr is integers and pointers, for all of which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
+    message
+}
+
+/// The count that a call answers, made again where a signal came between.
+fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        match usize::try_from(call()) {
+            Ok(count) => return Ok(count),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
 }
 
 fn read_write() -> ProtFlags {

@@ -7,5 +7,6 @@ mod chain;
 mod failures;
 mod golden;
 mod ground;
+mod living;
 mod shapes;
 mod used;

@@ -1,7 +1,7 @@
 //! Bound by the real scheduler, on nodes of several shapes: what pods carry from the moment that they have a node.
 //! The nodes are made up; what they have is read by the real agent from generated trees (tests/fixtures).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
@@ -10,13 +10,45 @@ use siding_tests::cluster::{Cluster, Namespace};
 use siding_tests::product::{NAMESPACE, Product, condition, engine, pool};
 use siding_tests::{PATIENCE, Said, binary_of, scratch};
 
-/// A node that the API knows, with an agent that reads a tree.
-struct MadeUp {
+/// The real agent for a node, which reads a generated tree.
+struct Agent {
     cluster: &'static Cluster,
-    name: String,
-    agent: Child,
-    _tree: tempfile::TempDir,
+    node: String,
+    process: Child,
+    tree: tempfile::TempDir,
 }
+
+impl Agent {
+    fn new(cluster: &'static Cluster, node: &str, machine: &Machine, arguments: &[String]) -> Self {
+        let tree = machine.planted();
+        let process = cluster
+            .inside(binary_of("siding-agent").to_str().unwrap())
+            .arg(format!("--node-name={node}"))
+            .arg(format!("--host-root={}", tree.path().display()))
+            .args(arguments)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            cluster,
+            node: node.to_owned(),
+            process,
+            tree,
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let pattern = format!("node-name={}", self.node);
+        let _ = Said::of(self.cluster.inside("pkill").args(["-f", &pattern]));
+        let _ = self.process.wait();
+    }
+}
+
+/// A node that the API knows, with an agent that reads a tree.
+struct MadeUp(Agent);
 
 impl MadeUp {
     fn new(product: &'static Product, name: &str, machine: &Machine, gpus: u32, port: u16) -> Self {
@@ -46,28 +78,17 @@ impl MadeUp {
         ];
         let said = cluster.kubectl(&[&patch[..], &[&status.to_string()]].concat());
         assert_eq!(said.code, Some(0), "{}", said.err);
-        let tree = machine.planted();
         let nowhere = scratch();
-        let agent = cluster
-            .inside(binary_of("siding-agent").to_str().unwrap())
-            .arg(format!("--node-name={name}"))
-            .arg(format!("--host-root={}", tree.path().display()))
-            .arg(format!("--kubelet-directory={}", nowhere.path().display()))
-            .arg(format!(
-                "--pod-resources-socket={}/none",
-                nowhere.path().display()
-            ))
-            .arg(format!("--listen=127.0.0.1:{port}"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let made = Self {
+        let made = Self(Agent::new(
             cluster,
-            name: name.to_owned(),
-            agent,
-            _tree: tree,
-        };
+            name,
+            machine,
+            &[
+                format!("--kubelet-directory={}", nowhere.path().display()),
+                format!("--pod-resources-socket={}/none", nowhere.path().display()),
+                format!("--listen=127.0.0.1:{port}"),
+            ],
+        ));
         product.until(&["nodetopology", name], |topology| {
             condition(topology, "Ready").is_some_and(|[status, ..]| status == "True")
         });
@@ -77,10 +98,8 @@ impl MadeUp {
 
 impl Drop for MadeUp {
     fn drop(&mut self) {
-        let pattern = format!("node-name={}", self.name);
-        let _ = Said::of(self.cluster.inside("pkill").args(["-f", &pattern]));
-        let _ = self.agent.wait();
-        let _ = self.cluster.kubectl(&["delete", "node", &self.name]);
+        let delete = ["delete", "node", &self.0.node];
+        let _ = self.0.cluster.kubectl(&delete);
     }
 }
 
@@ -190,6 +209,103 @@ fn caps_of_pods_that_are_bound_one_by_one_fit_the_node() {
         "app.kubernetes.io/component=operator",
     ]);
     assert_eq!(pods["items"].as_array().unwrap().len(), 2, "replicas");
+}
+
+/// A real kubelet divides the GPUs that a device plugin of the tests offers, and tells of it by its pod-resources socket.
+#[test]
+fn two_pods_of_a_node_use_the_rails_of_their_own_gpus() {
+    let product = Product::installed();
+    let _alone = product.alone();
+    let cluster = product.cluster;
+    let _back = Back(product);
+    product.install(&["agent.nodeSelector.nowhere=yes"]);
+    let machine = instances::of("p5.48xlarge").unwrap();
+    let agent = Agent::new(cluster, "node-1", &machine, &[]);
+    let is_gpu = |rail: &Value| rail["uuid"].as_str().map(str::to_owned);
+    let node = siding_topology::read_node(
+        &siding_topology::Root::at(agent.tree.path()),
+        &siding_topology::ReadOptions::default(),
+    );
+    let ids: Vec<String> = node
+        .known_gpus()
+        .iter()
+        .filter_map(|gpu| gpu.uuid.clone())
+        .collect();
+    assert_eq!(ids.len(), 8);
+    let _plugin = Plugin::new(product, &ids);
+    product.until(&["nodetopology", "node-1"], |topology| {
+        topology["status"]["gpus"]
+            .as_array()
+            .is_some_and(|gpus| gpus.len() == 8)
+    });
+
+    let namespace = product.namespace("own-rails");
+    let fields = "segments: [{name: kv, size: 16Mi}], gpusPerRank: 1";
+    cluster.apply(&pool(&namespace, "kv", fields));
+    let mut seen = BTreeSet::new();
+    for name in ["one", "two"] {
+        let mut pod = engine(&namespace, name, "kv");
+        let limits = json!({"nvidia.com/gpu": "4"});
+        pod["spec"]["containers"][0]["resources"] = json!({"limits": limits});
+        cluster.apply(&pod.to_string());
+        let mount = product.until(&["-n", namespace.name(), "storemount", name], |mount| {
+            mount["status"]["phase"] == "Ready" && mount["status"]["nics"][15].is_string()
+        });
+        let (cap, plan) = bound(product, &namespace, name);
+        assert_eq!((cap, &mount["status"]["cap"]), (23, &json!(23)));
+
+        let logs = cluster.kubectl(&["-n", namespace.name(), "logs", name, "-c", "engine"]);
+        let mut lines = logs.out.lines();
+        let got = lines.find_map(|line| line.strip_prefix("NVIDIA_VISIBLE_DEVICES="));
+        let got: BTreeSet<&str> = got.unwrap().split(',').collect();
+        assert_eq!(got.len(), 4);
+        let table = plan["rails"].as_array().unwrap();
+        let own = table
+            .iter()
+            .filter(|rail| is_gpu(rail).is_some_and(|id| got.contains(&*id)));
+        let names = |nics: &Value| -> Vec<String> {
+            let nics = nics.as_array().unwrap().iter();
+            nics.map(|nic| nic.as_str().unwrap().to_owned()).collect()
+        };
+        let expected: BTreeSet<String> = own.flat_map(|rail| names(&rail["nics"])).collect();
+        let used: BTreeSet<String> = names(&mount["status"]["nics"]).into_iter().collect();
+        assert_eq!(used, expected, "{name} with {got:?}");
+        assert_eq!(used.len(), 16);
+        seen.extend(used);
+    }
+    assert_eq!(seen.len(), 32, "no NIC is used by both");
+}
+
+/// A device plugin that offers GPUs to the kubelet: equipment, tests/cluster/gpus.
+struct Plugin {
+    product: &'static Product,
+    process: Child,
+}
+
+impl Plugin {
+    fn new(product: &'static Product, ids: &[String]) -> Self {
+        let mut command = product.cluster.inside("gpus");
+        command.args(ids).stdout(Stdio::null());
+        let plugin = Self {
+            product,
+            process: command.spawn().unwrap(),
+        };
+        plugin.until_there_are("8");
+        plugin
+    }
+
+    fn until_there_are(&self, gpus: &str) {
+        self.product.until(&["node", "node-1"], |node| {
+            node["status"]["allocatable"]["nvidia.com/gpu"] == gpus
+        });
+    }
+}
+
+impl Drop for Plugin {
+    fn drop(&mut self) {
+        let _ = Said::of(self.product.cluster.inside("pkill").args(["-x", "gpus"]));
+        let _ = self.process.wait();
+    }
 }
 
 /// The binding webhook is gone from creation to start, and comes back.

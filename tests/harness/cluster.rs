@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::{PATIENCE, Said};
 
 /// Pages of 2 MiB that the machine gets for the cluster, on top of those that it has.
-pub const HUGE_PAGES_2MI: u32 = 320;
+pub const HUGE_PAGES_2MI: u32 = 400;
 
 /// The image with a shell that the cluster brings along.
 pub const BUSYBOX: &str = "siding.test/busybox:1";
@@ -173,9 +173,15 @@ impl Cluster {
         let said = self.kubectl(&["create", "namespace", &name]);
         assert_eq!(said.code, Some(0), "{}", said.err);
         self.wait_for(&name, "serviceaccount/default", "create", PATIENCE);
+        self.adopted(&name)
+    }
+
+    /// A namespace that a manifest makes, to be deleted on drop as the others.
+    #[must_use]
+    pub fn adopted(&'static self, name: &str) -> Namespace {
         Namespace {
             cluster: self,
-            name,
+            name: name.to_owned(),
         }
     }
 }

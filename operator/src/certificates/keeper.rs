@@ -22,6 +22,10 @@ const EACH: Duration = Duration::from_secs(60);
 /// How soon again after an error.
 const AGAIN: Duration = Duration::from_secs(2);
 
+/// How long a new authority is trusted before its certificate is served: the API server learns of a new `caBundle`
+/// by its watch, and a call by what it knew before fails, which leaves a pod without its sidecar.
+const LEARNT: Duration = Duration::from_secs(10);
+
 /// Who makes certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Source {
@@ -70,8 +74,9 @@ enum KeeperError {
 impl Keeper {
     /// Looks after it until dropped.
     pub async fn keep(self) {
+        let mut authority = None;
         loop {
-            let pause = match self.round().await {
+            let pause = match self.round(&mut authority).await {
                 Ok(()) => EACH,
                 Err(error) => {
                     warn!(%error, "the webhooks' certificate can't be looked after");
@@ -82,7 +87,8 @@ impl Keeper {
         }
     }
 
-    async fn round(&self) -> Result<(), KeeperError> {
+    /// `authority` is who signed what is served.
+    async fn round(&self, authority: &mut Option<String>) -> Result<(), KeeperError> {
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let secret = secrets.get_opt(&self.secret).await?;
         let leaf = match self.source {
@@ -92,6 +98,8 @@ impl Keeper {
             Source::Own => {
                 let bundle = self.renew(&secrets, secret).await?;
                 self.publish(&bundle.trusted).await?;
+                tokio::time::sleep(until_learnt(authority.as_deref(), &bundle)).await;
+                *authority = Some(bundle.ca.certificate);
                 bundle.leaf
             }
         };
@@ -167,6 +175,15 @@ impl Keeper {
     }
 }
 
+/// How long to wait before serving a bundle's leaf, where a leaf of this authority is served now.
+fn until_learnt(authority: Option<&str>, bundle: &Bundle) -> Duration {
+    match authority {
+        Some(authority) if authority != bundle.ca.certificate => LEARNT,
+        // Nothing is served yet, and waiting would help nobody; or the same authority is trusted already.
+        _ => Duration::ZERO,
+    }
+}
+
 const PARTS: [&str; 5] = ["ca.crt", "ca.key", "tls.crt", "tls.key", "trusted.crt"];
 
 fn text(secret: &Secret, name: &str) -> Option<String> {
@@ -212,6 +229,17 @@ fn data_of(bundle: &Bundle) -> BTreeMap<String, ByteString> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_authority_is_trusted_before_it_serves() {
+        let names = ["a.svc".to_owned()];
+        let (old, _) = renewed(None, &names, SystemTime::now()).unwrap();
+        let (new, _) = renewed(None, &names, SystemTime::now()).unwrap();
+        let authority = Some(&*old.ca.certificate);
+        assert_eq!(until_learnt(authority, &new), LEARNT);
+        assert_eq!(until_learnt(authority, &old), Duration::ZERO);
+        assert_eq!(until_learnt(None, &new), Duration::ZERO);
+    }
 
     #[test]
     fn a_bundle_survives_its_secret() {

@@ -10,6 +10,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::watcher::Event;
 use rustls::pki_types::pem::PemObject;
@@ -22,6 +24,7 @@ use siding_operator::caches::facts;
 use siding_operator::caches::slim::Key;
 use siding_operator::certificates::serving::InUse;
 use siding_operator::certificates::{Bundle, renewed};
+use siding_operator::live::{Labels, Live, LookError, Pools, Source};
 use siding_operator::metrics::Metrics;
 use siding_operator::server::{Webhooks, router, serve_tls};
 use siding_topology::catalogue::Catalogue;
@@ -158,6 +161,20 @@ fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
+/// An API server that knows no more than the caches.
+#[derive(Debug)]
+struct Nothing;
+
+impl Source for Nothing {
+    fn labels<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Option<Labels>, LookError>> {
+        async { Ok(None) }.boxed()
+    }
+
+    fn pools<'a>(&'a self, _: &'a str) -> BoxFuture<'a, Result<Pools, LookError>> {
+        async { Ok(Vec::new()) }.boxed()
+    }
+}
+
 // --- The endpoint ---
 
 /// One thread answers.
@@ -166,6 +183,7 @@ fn serve(caches: Arc<Caches>, bundle: &Bundle) -> std::net::SocketAddr {
     in_use.set(&bundle.leaf).unwrap();
     let webhooks = Webhooks {
         caches,
+        live: Arc::new(Live::new(Arc::new(Nothing))),
         catalogue: Arc::new(Catalogue::published()),
         defaults: Arc::new(Defaults::new("registry.example.com/siding:0.1.0")),
         metrics: Metrics::new().unwrap(),

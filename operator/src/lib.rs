@@ -8,6 +8,7 @@ pub mod caches;
 pub mod certificates;
 pub mod controllers;
 pub mod leader;
+pub mod live;
 pub mod metrics;
 pub mod planning;
 pub mod server;

@@ -16,6 +16,7 @@ use siding_operator::certificates::serving::InUse;
 use siding_operator::controllers::Controllers;
 use siding_operator::controllers::tell::Teller;
 use siding_operator::leader::Candidate;
+use siding_operator::live::{ApiServer, Live};
 use siding_operator::metrics::Metrics;
 use siding_operator::server::{Health, Webhooks, health_router, router, serve_plain, serve_tls};
 use siding_topology::catalogue::Catalogue;
@@ -156,6 +157,7 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     };
     let stand = tokio::spawn(candidate.stand(leads, resign.clone()));
     let sidecar_image = arguments.sidecar_image;
+    let live = Arc::new(Live::new(Arc::new(ApiServer(client.clone()))));
     let controllers = Controllers {
         teller: Arc::new(Teller::new(client.clone(), &arguments.identity)),
         client,
@@ -180,6 +182,7 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     };
     let hooks = router(Webhooks {
         caches,
+        live,
         catalogue,
         defaults,
         metrics,

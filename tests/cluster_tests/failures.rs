@@ -319,3 +319,56 @@ fn a_sidecar_is_what_its_namespaces_security_level_takes() {
         }
     }
 }
+
+/// All of it in one file, as people apply it: the operator has seen neither the namespace nor the pool before the pod.
+#[test]
+fn a_pod_that_is_made_together_with_its_namespace_and_its_pool_gets_what_passes_there() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    for (round, level) in ["restricted", "baseline", "privileged"].iter().enumerate() {
+        let name = format!("together-{round}-{}", std::process::id());
+        let yaml = format!(
+            r"
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: {name}
+  labels: {{siding.dev/inject: enabled, pod-security.kubernetes.io/enforce: {level}}}
+---
+apiVersion: siding.dev/v1alpha1
+kind: StorePool
+metadata: {{name: kv, namespace: {name}}}
+spec: {{podSelector: {{matchLabels: {{app: kv}}}}, segments: [{{name: kv, size: 8Mi, pageSize: 4Ki}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: engine, namespace: {name}, labels: {{app: kv}}}}
+spec:
+  terminationGracePeriodSeconds: 0
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, runAsUser: 1000, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: engine
+    image: {BUSYBOX}
+    command: [sleep, '100000']
+    securityContext: {{allowPrivilegeEscalation: false, capabilities: {{drop: [ALL]}}}}
+"
+        );
+        // The namespace's default service account is made a moment later: until then no pod is let in.
+        eventually(|| {
+            let said = product.cluster.try_apply(&yaml);
+            (said.code == Some(0)).then_some(()).ok_or(said.err)
+        });
+        let pod = product.cluster.get(&["-n", &name, "pod", "engine"]);
+        let _ = product
+            .cluster
+            .kubectl(&["delete", "namespace", &name, "--wait=false"]);
+        let sidecar = &pod["spec"]["initContainers"][0];
+        assert_eq!(sidecar["name"], "siding", "{level}: {pod:#}");
+        let added = &sidecar["securityContext"]["capabilities"]["add"];
+        match *level {
+            "privileged" => assert_eq!(added, &json!(["IPC_LOCK"])),
+            _ => assert_eq!(added, &Value::Null, "{level} takes no capability"),
+        }
+    }
+}

@@ -21,6 +21,10 @@ use super::{Level, World, config, engine, port, security, select};
 /// Annotations by which Prometheus finds what to scrape.
 const PROMETHEUS: &str = "prometheus.io/";
 
+/// What is said where a namespace's labels can't be had.
+const UNKNOWN_LABELS: &str = "the labels of its namespace can't be had at the moment, so that its PodSecurity \
+                              level is taken for 'restricted'";
+
 /// A pod with its sidecar, as a patch.
 #[derive(Debug)]
 pub(super) struct Injected {
@@ -41,8 +45,16 @@ pub(super) fn inject(asked: &Asked<'_>, world: &World<'_>) -> Result<Injected, S
     skip::check_names(pod, &names)?;
     skip::check_pod_level_resources(pod)?;
     volumes::check_ambiguity(pod, &wish)?;
-    let level = Level::of(&world.namespace_labels, world.defaults.pod_security);
-    let identity = security::identity(level, pod, &wish, &access)?;
+    let labels = world.namespace_labels.as_deref();
+    let level = Level::of(labels, world.defaults.pod_security);
+    let identity =
+        security::identity(level, pod, &wish, &access).map_err(|skipped| match labels {
+            Some(_) => skipped,
+            None => Skipped::new(
+                skipped.reason,
+                format!("{UNKNOWN_LABELS}: {}", skipped.message),
+            ),
+        })?;
     let seed = Seed::of(pod, &wish, &access, world);
     let port = port::http_port(asked, wish.spec.sidecar.http_port);
     let annotations = annotations(pod, &wish, &seed, port)?;
@@ -77,6 +89,11 @@ pub(super) fn inject(asked: &Asked<'_>, world: &World<'_>) -> Result<Injected, S
     }
     let mut warnings = engine::warnings(pod, &wish);
     warnings.extend(seed.warning);
+    warnings.extend(
+        labels
+            .is_none()
+            .then(|| format!("siding: {UNKNOWN_LABELS}")),
+    );
     warnings.extend(misspelt(asked));
     Ok(Injected {
         operations: patch.into_operations(),

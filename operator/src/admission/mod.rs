@@ -42,7 +42,7 @@ pub use memory::{Footprint, memory_bytes};
 pub use patch::{Op, PatchOperation};
 pub use port::DYNAMIC_PORTS;
 pub use probes::mount_budget_seconds;
-pub use review::{BadReview, Reviewed, review};
+pub use review::{BadReview, Review, Reviewed};
 pub use security::Level;
 
 /// What the caller's caches know of a request's namespace and of the nodes.
@@ -50,8 +50,8 @@ pub use security::Level;
 pub struct World<'a> {
     /// The pools of the namespace.
     pub pools: Cow<'a, [Arc<StorePool>]>,
-    /// The labels of the namespace.
-    pub namespace_labels: Cow<'a, BTreeMap<String, String>>,
+    /// The labels of the namespace; `None` where they can't be had.
+    pub namespace_labels: Option<Cow<'a, BTreeMap<String, String>>>,
     /// What the operator was told.
     pub defaults: &'a Defaults,
     /// Hardware threads of the smallest node that the pod may land on; `None` where unknown.
@@ -124,7 +124,9 @@ pub fn admit_pod(request: &Value, world: &World<'_>) -> Verdict {
     }
 }
 
-fn judge(asked: &Asked<'_>, world: &World<'_>) -> Verdict {
+/// Judges the creation of a pod.
+#[must_use]
+pub fn judge(asked: &Asked<'_>, world: &World<'_>) -> Verdict {
     match inject::inject(asked, world) {
         Ok(injected) => Verdict::Patch {
             operations: injected.operations,

@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use siding_crds::reasons::Skip;
 
+use super::Verdict;
 use super::asked::Asked;
 use super::patch::PatchOperation;
-use super::{Verdict, World, judge};
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
@@ -27,6 +27,10 @@ pub enum BadReview {
     Unwritable(#[source] serde_json::Error),
 }
 
+/// A review.
+#[derive(Debug)]
+pub struct Review(Value);
+
 /// An answered review.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reviewed {
@@ -34,37 +38,49 @@ pub struct Reviewed {
     pub body: Vec<u8>,
     /// What it says.
     pub verdict: Verdict,
-    /// The namespace of the request; empty where it was not read.
+    /// The namespace of the request; empty where there is none.
     pub namespace: String,
     /// Nothing will come of it: no Event, please.
     pub dry_run: bool,
 }
 
-/// Answers a review of pods. It always lets the pod through. `world_of` is asked only about the creation
-/// of a pod.
-///
-/// # Errors
-/// [`BadReview`], where there is nothing to answer to.
-pub fn review<'w>(
-    body: &[u8],
-    world_of: impl FnOnce(&Asked<'_>) -> World<'w>,
-) -> Result<Reviewed, BadReview> {
-    let review: Value = serde_json::from_slice(body).map_err(BadReview::NotJson)?;
-    let (request, uid) = request_of(&review)?;
-    let (verdict, namespace, dry_run) = match Asked::read(request) {
-        Ok(Some(asked)) => {
-            let verdict = judge(&asked, &world_of(&asked));
-            (verdict, asked.namespace.to_owned(), asked.dry_run)
+impl Review {
+    /// Reads one.
+    ///
+    /// # Errors
+    /// [`BadReview`], where there is nothing to answer to.
+    pub fn read(body: &[u8]) -> Result<Self, BadReview> {
+        let review: Value = serde_json::from_slice(body).map_err(BadReview::NotJson)?;
+        request_of(&review)?;
+        Ok(Self(review))
+    }
+
+    /// The creation of a pod that it asks about.
+    ///
+    /// # Errors
+    /// The verdict, where it asks about none.
+    pub fn asked(&self) -> Result<Asked<'_>, Verdict> {
+        match Asked::read(&self.0["request"]) {
+            Ok(Some(asked)) => Ok(asked),
+            Ok(None) => Err(Verdict::Untouched),
+            Err(what) => Err(Verdict::Malformed(what)),
         }
-        Ok(None) => (Verdict::Untouched, String::new(), false),
-        Err(what) => (Verdict::Malformed(what), String::new(), false),
-    };
-    Ok(Reviewed {
-        body: answer(uid, &verdict).map_err(BadReview::Unwritable)?,
-        verdict,
-        namespace,
-        dry_run,
-    })
+    }
+
+    /// The answer. It always lets the pod through.
+    ///
+    /// # Errors
+    /// [`BadReview::Unwritable`].
+    pub fn answer(&self, verdict: Verdict) -> Result<Reviewed, BadReview> {
+        let (request, uid) = request_of(&self.0)?;
+        let namespace = request["namespace"].as_str().unwrap_or_default();
+        Ok(Reviewed {
+            body: answer(uid, &verdict).map_err(BadReview::Unwritable)?,
+            verdict,
+            namespace: namespace.to_owned(),
+            dry_run: request["dryRun"] == true,
+        })
+    }
 }
 
 fn request_of(review: &Value) -> Result<(&Value, &str), BadReview> {
@@ -113,6 +129,15 @@ impl Verdict {
             Self::Patch { operations, .. } => operations,
             Self::Skip { patch, .. } => patch,
             Self::Untouched | Self::Malformed(_) => &[],
+        }
+    }
+
+    /// Why the pod gets no sidecar, where it gets none.
+    #[must_use]
+    pub fn skip(&self) -> Option<Skip> {
+        match self {
+            Self::Skip { reason, .. } => Some(*reason),
+            Self::Patch { .. } | Self::Untouched | Self::Malformed(_) => None,
         }
     }
 

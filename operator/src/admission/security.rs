@@ -32,9 +32,13 @@ pub enum Level {
 
 impl Level {
     /// The level that is enforced in a namespace. What the API server can't read it takes for
-    /// `restricted`.
-    pub(super) fn of(namespace_labels: &BTreeMap<String, String>, default: Self) -> Self {
-        match namespace_labels.get(ENFORCE).map(String::as_str) {
+    /// `restricted`, and so is a namespace taken whose labels are unknown: what passes there passes
+    /// everywhere.
+    pub(super) fn of(namespace_labels: Option<&BTreeMap<String, String>>, default: Self) -> Self {
+        let Some(labels) = namespace_labels else {
+            return Self::Restricted;
+        };
+        match labels.get(ENFORCE).map(String::as_str) {
             None => default,
             Some("privileged") => Self::Privileged,
             Some("baseline") => Self::Baseline,

@@ -12,15 +12,17 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use serde_json::{Value, json};
+use siding_crds::reasons::Skip;
 use siding_topology::catalogue::Catalogue;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::admission::{self, Asked, Defaults, Verdict, World};
+use crate::admission::{self, Asked, BadReview, Defaults, Review, Reviewed, Verdict, World};
 use crate::binding::{self, Binding};
 use crate::caches::Caches;
 use crate::caches::facts::PodFacts;
 use crate::caches::slim::Key;
+use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::planning::{self, NodeKnowledge};
 
@@ -35,6 +37,8 @@ const POD_SEEN: Duration = Duration::from_millis(400);
 pub struct Webhooks {
     /// The cluster.
     pub caches: Arc<Caches>,
+    /// The API server, for what the caches do not have yet.
+    pub live: Arc<Live>,
     /// What is published of instance types.
     pub catalogue: Arc<Catalogue>,
     /// What the operator was told.
@@ -54,7 +58,7 @@ pub fn router(webhooks: Webhooks) -> Router {
 
 async fn pods(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
     let started = Instant::now();
-    let (outcome, response) = match admission::review(&body, |asked| webhooks.world(asked)) {
+    let (outcome, response) = match webhooks.review(&body).await {
         Ok(reviewed) => {
             let outcome = outcome_of(&reviewed.verdict);
             if let Verdict::Skip {
@@ -107,9 +111,38 @@ async fn bindings(State(webhooks): State<Webhooks>, body: Bytes) -> Response {
 }
 
 impl Webhooks {
-    fn world(&self, asked: &Asked<'_>) -> World<'_> {
+    async fn review(&self, body: &[u8]) -> Result<Reviewed, BadReview> {
+        let review = Review::read(body)?;
+        let verdict = match review.asked() {
+            Ok(asked) => self.judge(&asked).await,
+            Err(verdict) => verdict,
+        };
+        review.answer(verdict)
+    }
+
+    async fn judge(&self, asked: &Asked<'_>) -> Verdict {
+        let mut world = self.world(asked).await;
+        let verdict = admission::judge(asked, &world);
+        if !matches!(verdict.skip(), Some(Skip::NoPool)) {
+            return verdict;
+        }
+        // A pod is skipped for good, and a pool that was applied together with it may be newer than the cache.
+        match self.live.pools(asked.namespace, &world.pools).await {
+            Some(pools) => {
+                world.pools = pools.into();
+                admission::judge(asked, &world)
+            }
+            None => verdict,
+        }
+    }
+
+    async fn world(&self, asked: &Asked<'_>) -> World<'_> {
         let namespace = Key::new("", asked.namespace);
-        let labels = self.caches.namespaces.get(&namespace);
+        let labels = match self.caches.namespaces.get(&namespace) {
+            Some(labels) => Some(labels.as_ref().clone()),
+            // A namespace may be newer than the cache.
+            None => self.live.labels(asked.namespace).await,
+        };
         let pools = self.caches.pools.of_namespace(asked.namespace);
         let (fewest, most_gpus) = self.caches.nodes.fold((None, None), |(cores, gpus), node| {
             let fewer = match (cores, node.cores) {
@@ -125,7 +158,7 @@ impl Webhooks {
                 .map(|(_, pool)| pool)
                 .collect::<Vec<_>>()
                 .into(),
-            namespace_labels: Cow::Owned(labels.as_deref().cloned().unwrap_or_default()),
+            namespace_labels: labels.map(Cow::Owned),
             defaults: &self.defaults,
             fewest_cores: fewest,
             most_gpus,
@@ -206,3 +239,6 @@ fn refused(why: &str) -> Response {
     )
         .into_response()
 }
+
+#[cfg(test)]
+mod tests;

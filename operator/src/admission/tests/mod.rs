@@ -18,7 +18,7 @@ use super::*;
 #[derive(Debug)]
 pub(super) struct Scene {
     pools: Vec<Arc<StorePool>>,
-    labels: BTreeMap<String, String>,
+    labels: Option<BTreeMap<String, String>>,
     defaults: Defaults,
     fewest_cores: Option<usize>,
     most_gpus: Option<u32>,
@@ -33,16 +33,26 @@ impl Scene {
     pub(super) fn of(pools: Vec<Arc<StorePool>>) -> Self {
         Self {
             pools,
-            labels: BTreeMap::new(),
+            labels: Some(BTreeMap::new()),
             defaults: Defaults::new("registry.example/siding:1"),
             fewest_cores: None,
             most_gpus: None,
         }
     }
 
-    pub(super) fn level(mut self, level: &str) -> Self {
-        let label = "pod-security.kubernetes.io/enforce";
-        self.labels.insert(label.to_owned(), level.to_owned());
+    pub(super) fn level(self, level: &str) -> Self {
+        self.label("pod-security.kubernetes.io/enforce", level)
+    }
+
+    pub(super) fn label(mut self, label: &str, value: &str) -> Self {
+        let labels = self.labels.get_or_insert_default();
+        labels.insert(label.to_owned(), value.to_owned());
+        self
+    }
+
+    /// A namespace whose labels can't be had.
+    pub(super) fn of_unknown_labels(mut self) -> Self {
+        self.labels = None;
         self
     }
 
@@ -55,7 +65,7 @@ impl Scene {
     pub(super) fn world(&self) -> World<'_> {
         World {
             pools: Cow::Borrowed(&self.pools),
-            namespace_labels: Cow::Borrowed(&self.labels),
+            namespace_labels: self.labels.as_ref().map(Cow::Borrowed),
             defaults: &self.defaults,
             fewest_cores: self.fewest_cores.and_then(NonZeroUsize::new),
             most_gpus: self.most_gpus,
@@ -102,6 +112,19 @@ impl Scene {
         }
         (reason, message)
     }
+}
+
+/// Answers a review as the webhook does.
+pub(super) fn review<'w>(
+    body: &[u8],
+    world_of: impl FnOnce(&Asked<'_>) -> World<'w>,
+) -> Result<Reviewed, BadReview> {
+    let review = Review::read(body)?;
+    let verdict = match review.asked() {
+        Ok(asked) => judge(&asked, &world_of(&asked)),
+        Err(verdict) => verdict,
+    };
+    review.answer(verdict)
 }
 
 /// A pool of 1 GiB on 2 MiB pages, with these fields changed.

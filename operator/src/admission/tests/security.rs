@@ -67,10 +67,7 @@ fn root_with_ipc_lock_where_nothing_is_refused() {
     // Labels that only warn change nothing.
     let mut warned = Scene::with(json!({}));
     for mode in ["warn", "audit"] {
-        warned.labels.insert(
-            format!("pod-security.kubernetes.io/{mode}"),
-            "restricted".to_owned(),
-        );
+        warned = warned.label(&format!("pod-security.kubernetes.io/{mode}"), "restricted");
     }
     assert_eq!(context(&warned, &pod(json!({}))), expected);
 }
@@ -197,4 +194,20 @@ fn the_nodes_devices_need_a_privileged_container() {
             "{message}"
         );
     }
+}
+
+#[test]
+fn where_the_labels_can_not_be_had_what_passes_everywhere_is_injected_and_it_is_said() {
+    let unknown = Scene::with(json!({})).of_unknown_labels();
+    let pod = pod(json!({}));
+    assert_eq!(
+        refused_by("restricted", &pod, &unknown.injected(&pod)),
+        [""; 0]
+    );
+    let told = "the labels of its namespace can't be had at the moment, so that its PodSecurity level is taken for 'restricted'";
+    assert_eq!(unknown.warnings(&pod), [format!("siding: {told}")]);
+    let devices = Scene::with(json!({"deviceAccess": {"mode": "HostPath"}})).of_unknown_labels();
+    let (reason, message) = devices.skipped(&pod);
+    assert_eq!(reason, Skip::DeviceAccessRefused);
+    assert!(message.starts_with(told), "{message}");
 }

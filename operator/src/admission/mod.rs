@@ -44,6 +44,7 @@ pub use port::DYNAMIC_PORTS;
 pub use probes::mount_budget_seconds;
 pub use review::{BadReview, Review, Reviewed};
 pub use security::Level;
+pub use wish::Demand;
 
 /// What the caller's caches know of a request's namespace and of the nodes.
 #[derive(Clone, Debug)]

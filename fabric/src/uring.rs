@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
 
+use crate::base_page_bytes;
 use crate::mapping::Mapping;
 use crate::region::{Domain, MemoryRegion, RegisterError, Registration};
 
@@ -72,6 +73,14 @@ impl UringDomain {
         Ok(Self {
             shared: Arc::default(),
         })
+    }
+
+    /// What a ring takes of memory beside its buffer, bytes: its queues with their heads (below 512
+    /// bytes), and its one submission entry (64 bytes), each in whole pages. Some kernels count that
+    /// towards `RLIMIT_MEMLOCK` (6.18 does), others towards the memory cgroup only.
+    #[must_use]
+    pub fn ring_bytes() -> u64 {
+        2 * base_page_bytes()
     }
 
     /// Rings in use now: one for each registered region.

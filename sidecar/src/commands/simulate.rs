@@ -38,13 +38,13 @@ pub struct SimulateArgs {
     #[arg(long)]
     sweep: bool,
     /// Hardware threads of the node [default: 192]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     cores: Option<NonZeroU16>,
     /// Ranks on it: processes that register at once [default: 8]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     ranks: Option<NonZeroU16>,
     /// NICs that each rank registers on [default: 32]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     nics: Option<NonZeroU16>,
     /// What is registered: the published buffers in device memory, or those in host memory [default:
     /// device]

@@ -132,13 +132,18 @@ impl Shared {
             iov_base: at.as_ptr().cast(),
             iov_len: len,
         };
+        // One ring for all tries: that of a failed try would count for some time yet.
+        let uring = self.patiently(|| IoUring::new(1))?;
+        // SAFETY: the buffer is a part of a mapping that the region made of it keeps alive until the
+        // ring has let go of it; no request on the ring ever uses it.
+        self.patiently(|| unsafe { uring.submitter().register_buffers(&[buffer]) })?;
+        Ok(uring)
+    }
+
+    /// Tries again for a moment where the pins of others are yet to be given back.
+    fn patiently<T>(&self, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
         loop {
-            let answer = IoUring::new(1).and_then(|uring| {
-                // SAFETY: the buffer is a part of a mapping that the region made of it keeps alive
-                // until the ring has let go of it; no request on the ring ever uses it.
-                unsafe { uring.submitter().register_buffers(&[buffer]) }.map(|()| uring)
-            });
-            match answer {
+            match attempt() {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && self.is_patient() => {
                     thread::sleep(PAUSE);
                 }

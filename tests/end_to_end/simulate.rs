@@ -53,7 +53,7 @@ fn one_node_at_every_cap() {
         ),
         (
             "--sweep --ranks 4096 --nics 4096",
-            "at most 50000000 are; write ranks x NICs of at most 4292",
+            "write less of both, such as --ranks 8 --nics 32",
         ),
         (
             "--sweep --cores x",
@@ -62,6 +62,24 @@ fn one_node_at_every_cap() {
     ] {
         Said::of(siding().arg("simulate").args(args.split(' '))).assert_refused(2, want);
     }
+}
+
+/// The largest that are accepted.
+#[test]
+fn a_sweep_ends_in_some_seconds() {
+    let _alone = whole_machine();
+    for node in ["--ranks 652 --nics 1", "--ranks 64 --nics 23 --cores 1"] {
+        let started = Instant::now();
+        let mut command = siding();
+        let said = Said::of(command.args(["simulate", "--sweep"]).args(node.split(' ')));
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        // Some seconds of a core that others may want too.
+        let seconds = started.elapsed().as_secs_f64();
+        assert!(seconds < 20.0, "{node}: {seconds}");
+    }
+    let mut command = siding();
+    Said::of(command.args(["simulate", "--sweep", "--ranks", "4096", "--nics", "1"]))
+        .assert_refused(2, "at most 4 s are; write --ranks of at most 652");
 }
 
 /// Few NICs, few cores: there the model would have unbounded win, which nobody has seen.

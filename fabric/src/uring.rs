@@ -64,7 +64,8 @@ impl UringDomain {
     /// # Errors
     /// [`Unusable`], which says why.
     pub fn open() -> Result<Self, Unusable> {
-        IoUring::new(1).map_err(|error| match error.raw_os_error() {
+        let attempt = Shared::default().patiently(|| IoUring::new(1));
+        attempt.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSYS) => Unusable::NoKernelSupport,
             Some(libc::EPERM | libc::EACCES) => Unusable::Forbidden,
             Some(libc::ENOMEM) => Unusable::NoMemlock,

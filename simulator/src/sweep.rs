@@ -53,7 +53,7 @@ pub fn modelled_registrations(node: &Node, ranks: u32, workload: &Workload) -> u
         .saturating_mul(u64::from(node.nics_per_rank))
 }
 
-/// Seconds of one core that [`sweep`] takes, about, and rather more than less.
+/// Seconds of one core that [`sweep`] takes, about.
 ///
 /// As measured: a registration takes 0.13 to 0.2 µs with few ranks, 0.4 µs with 512, whose workers no
 /// longer fit into a cache, and 1.3 to 1.9 µs with 4096. Ranks differ in how their costs scatter and

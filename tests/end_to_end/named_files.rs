@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use siding_tests::{Said, binary, scratch, siding_as};
+use siding_tests::{Said, binary, scratch, siding_as_nobody};
 
 /// Runs `siding` in a shell, which opens what it writes to.
 fn shell(folder: &Path, line: &str) -> Said {
@@ -100,7 +100,7 @@ fn a_file_in_a_folder_that_can_not_be_written_is_written_in_place() {
     fs::write(&file, "x".repeat(1 << 20)).unwrap();
     fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
     let draw = |path: &Path| {
-        let mut command = siding_as(65_534, scratch.path(), &[]);
+        let mut command = siding_as_nobody(scratch.path());
         Said::of(command.args(["simulate", "--svg"]).arg(path))
     };
     let said = draw(&file);

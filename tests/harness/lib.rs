@@ -86,8 +86,11 @@ pub fn siding_as(user: u32, home: &Path, limits: &[&str]) -> Command {
     if !binary_for_all.exists() {
         fs::copy(binary(), &binary_for_all).unwrap();
     }
-    let mut command = Command::new("setpriv");
+    // Limits first: who may do nothing may not raise them.
+    let mut command = Command::new("prlimit");
     command
+        .args(limits)
+        .args(["--", "setpriv"])
         .args([
             &format!("--reuid={user}"),
             &format!("--regid={user}"),
@@ -95,9 +98,6 @@ pub fn siding_as(user: u32, home: &Path, limits: &[&str]) -> Command {
             "--bounding-set=-all",
             "--inh-caps=-all",
         ])
-        .arg("prlimit")
-        .args(limits)
-        .arg("--")
         .arg(binary_for_all)
         .env_remove("MC_MAX_CONCURRENT_REG_MR")
         .stdin(Stdio::null());

@@ -14,8 +14,6 @@ use siding_tests::{PATIENCE, Said, binary, scratch, siding, siding_as, whole_mac
 /// Users of these tests alone.
 const PINNING: u32 = 64_001;
 const STARTING: u32 = 64_002;
-/// More than enough.
-const PINS: &str = "--memlock=268435456:268435456";
 
 fn file(folder: &Path, text: &str) -> PathBuf {
     let path = folder.join("buffers");
@@ -84,24 +82,24 @@ fn what_may_just_be_pinned_is_registered_and_a_page_less_is_refused() {
 #[test]
 fn descriptors_and_processes_are_counted_before_any_rank_is_started() {
     let scratch = scratch();
-    let buffers = file(scratch.path(), "64Ki 16\n");
-    let few_files = siding_as(STARTING, scratch.path(), &["--nofile=90:90", PINS]);
+    let buffers = file(scratch.path(), "4Ki 16\n");
+    let few_files = siding_as(STARTING, scratch.path(), &["--nofile=90:90"]);
     bench(few_files, "--ranks 40", &buffers).assert_refused(
         3,
         "--ranks: the pipes of 40 ranks need 112 file descriptors, RLIMIT_NOFILE allows 90; to mend it: ulimit -n 112",
     );
-    let few_tasks = siding_as(STARTING, scratch.path(), &["--nproc=5:5", PINS]);
+    let few_tasks = siding_as(STARTING, scratch.path(), &["--nproc=5:5"]);
     bench(few_tasks, "--ranks 4 --cap 1", &buffers).assert_refused(
         3,
         "RLIMIT_NPROC allows this user 5 and 1 are there; to mend it: ",
     );
-    let few_tasks = siding_as(STARTING, scratch.path(), &["--nproc=3:3", PINS]);
+    let few_tasks = siding_as(STARTING, scratch.path(), &["--nproc=3:3"]);
     bench(few_tasks, "--ranks 1 --cap unbounded", &buffers).assert_refused(
         3,
         "--ranks, --cap: 1 rank of up to 16 threads are 17 more processes and",
     );
     // Exactly as many as are needed, and all of them run.
-    let enough = siding_as(STARTING, scratch.path(), &["--nproc=18:18", PINS]);
+    let enough = siding_as(STARTING, scratch.path(), &["--nproc=18:18"]);
     let said = bench(enough, "--ranks 1 --cap unbounded", &buffers);
     assert_eq!(said.code, Some(0), "{}", said.err);
 }
@@ -112,12 +110,12 @@ fn a_rank_tells_how_many_threads_it_got() {
     let scratch = scratch();
     let user = STARTING + 1;
     let few = rank(
-        siding_as(user, scratch.path(), &["--nproc=3:3", PINS]),
+        siding_as(user, scratch.path(), &["--nproc=3:3"]),
         &[4096; 50],
     );
     assert_eq!((&few["failed"], &few["threads"]), (&json!(0), &json!(3)));
     let all = rank(
-        siding_as(user, scratch.path(), &["--nproc=64:64", PINS]),
+        siding_as(user, scratch.path(), &["--nproc=64:64"]),
         &[4096; 50],
     );
     assert_eq!((&all["failed"], &all["threads"]), (&json!(0), &json!(50)));
@@ -161,7 +159,7 @@ fn a_bench_outlives_its_binary() {
     let copy = scratch.path().join("copy");
     fs::copy(binary(), &copy).unwrap();
     let mut command = Command::new(&copy);
-    command.args(["bench", "registration", "--rounds", "100", "--cap", "1"]);
+    command.args(["bench", "registration", "--rounds", "30", "--cap", "1"]);
     let bench = command.arg("--buffers").arg(&buffers).stdin(Stdio::null());
     let bench = bench.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut bench = bench.spawn().unwrap();

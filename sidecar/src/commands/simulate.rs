@@ -21,7 +21,7 @@ use crate::output;
 /// Beyond this no node is.
 const MOST: u64 = 4096;
 /// A sweep that takes longer is refused.
-const MOST_SECONDS: f64 = 4.0;
+const MOST_SECONDS: f64 = 3.0;
 
 /// Arguments of `siding simulate`.
 #[derive(Debug, Args)]
@@ -397,15 +397,15 @@ mod tests {
             (
                 4096,
                 1,
-                "1 at all caps takes about 107 s, at most 4 s are; write --ranks of at most 652",
+                "1 at all caps takes about 107 s, at most 3 s are; write --ranks of at most 545",
             ),
-            (1000, 4, "write --ranks of at most 260"),
+            (1000, 4, "write --ranks of at most 210"),
             (
                 64,
                 64,
-                "write --ranks of at most 25, or --nics of at most 23",
+                "write --ranks of at most 19, or --nics of at most 17",
             ),
-            (1, 4096, "write --nics of at most 1712"),
+            (1, 4096, "write --nics of at most 1284"),
             (
                 4096,
                 4096,
@@ -415,7 +415,7 @@ mod tests {
             let told = said(ranks, nics);
             assert!(told.ends_with(works), "{told}");
         }
-        for (ranks, nics) in [(652, 1), (260, 4), (25, 64), (64, 23), (1, 1712), (8, 32)] {
+        for (ranks, nics) in [(545, 1), (210, 4), (19, 64), (64, 17), (1, 1284), (8, 32)] {
             assert_eq!(said(ranks, nics), "");
         }
     }

@@ -188,3 +188,35 @@ fn without_managed_fields<K: ResourceExt>(mut object: K) -> K {
     object.managed_fields_mut().clear();
     object
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    fn list<V: PartialEq + Send + Sync + 'static>(slim: &Slim<V>) {
+        slim.take(Event::<()>::Init, |()| None);
+        slim.take(Event::<()>::InitDone, |()| None);
+    }
+
+    #[test]
+    fn all_lists_are_waited_for() {
+        let caches = Caches::default();
+        let lists: [fn(&Caches); 8] = [
+            |caches| list(&caches.pools),
+            |caches| list(&caches.namespaces),
+            |caches| list(&caches.pods),
+            |caches| list(&caches.nodes),
+            |caches| list(&caches.topologies),
+            |caches| list(&caches.mounts),
+            |caches| list(&caches.limit_ranges),
+            |caches| list(&caches.quotas),
+        ];
+        for list in lists {
+            assert!(!caches.are_complete());
+            list(&caches);
+        }
+        assert!(caches.are_complete());
+    }
+}

@@ -1,8 +1,10 @@
 //! What a namespace's LimitRanges and ResourceQuotas let through: the API server refuses a pod that breaks one, after
 //! all webhooks. It is counted here as it counts; what its own configuration limits by default is not known here.
 
+mod bound;
 mod limit_range;
 mod load;
+mod misfit;
 mod quota;
 mod scope;
 #[cfg(test)]
@@ -83,7 +85,7 @@ pub(super) fn check(
 impl Room {
     /// What a pod breaks, in the order in which the API server looks.
     fn broken<'a>(&'a self, load: &Load<'a>) -> Vec<Broken<'a>> {
-        let misfits = load.sidecar().map(limit_range::misfits);
+        let misfits = load.sidecar().map(misfit::misfits);
         let mut all = misfits.unwrap_or_default();
         all.extend(
             self.limit_ranges

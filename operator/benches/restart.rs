@@ -42,7 +42,10 @@ fn main() {
     let mut resident_bytes: Vec<u64> = Vec::new();
     for start in 0..STARTS {
         let (seconds, bytes) = started(start);
-        eprintln!("start {start}: ready after {seconds:.2} s, {} MiB resident", bytes >> 20);
+        eprintln!(
+            "start {start}: ready after {seconds:.2} s, {} MiB resident",
+            bytes >> 20
+        );
         ready_seconds.push(seconds);
         resident_bytes.push(bytes);
     }
@@ -71,7 +74,11 @@ impl Drop for Started {
 fn started(start: usize) -> (f64, u64) {
     let port = 19_602 + u16::try_from(start).unwrap();
     let begin = Instant::now();
-    let operator = Started(command(port, start).spawn().expect("cargo build --release -p siding-operator"));
+    let operator = Started(
+        command(port, start)
+            .spawn()
+            .expect("cargo build --release -p siding-operator"),
+    );
     while !is_ready(port) {
         assert!(begin.elapsed() < PATIENCE, "it does not get ready");
         std::thread::sleep(Duration::from_millis(10));
@@ -88,7 +95,10 @@ fn command(port: u16, start: usize) -> Command {
         .arg("--webhooks=127.0.0.1:0")
         .arg(format!("--namespace={NAMESPACE}"))
         .arg(format!("--identity=restart-{start}"))
-        .args(["--sidecar-image=registry.example.com/siding:0.1.0", "--log-level=error"])
+        .args([
+            "--sidecar-image=registry.example.com/siding:0.1.0",
+            "--log-level=error",
+        ])
         .stdin(Stdio::null());
     command
 }
@@ -104,7 +114,8 @@ fn binary() -> PathBuf {
 fn is_ready(port: u16) -> bool {
     use std::io::{Read, Write};
     let address = ([127, 0, 0, 1], port).into();
-    let Ok(mut stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)) else {
+    let Ok(mut stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))
+    else {
         return false;
     };
     let mut answer = String::new();
@@ -116,7 +127,10 @@ fn is_ready(port: u16) -> bool {
 
 fn resident_bytes(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
     let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
     kib << 10
 }
@@ -124,7 +138,9 @@ fn resident_bytes(pid: u32) -> u64 {
 // --- The cluster ---
 
 async fn fill() {
-    let client = Client::try_default().await.expect("KUBECONFIG of a cluster that is up");
+    let client = Client::try_default()
+        .await
+        .expect("KUBECONFIG of a cluster that is up");
     define(&client).await;
     let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
     create(&Api::all(client.clone()), [namespace]).await;
@@ -182,11 +198,16 @@ where
     K: Resource + Clone + Debug + serde::de::DeserializeOwned,
 {
     let merge = Patch::Merge(json!({"status": status}));
-    api.patch_status(&name, &PatchParams::default(), &merge).await.unwrap();
+    api.patch_status(&name, &PatchParams::default(), &merge)
+        .await
+        .unwrap();
 }
 
 async fn each<F: Future<Output = ()>>(work: impl Iterator<Item = F>) {
-    stream::iter(work).buffer_unordered(AT_ONCE).collect::<()>().await;
+    stream::iter(work)
+        .buffer_unordered(AT_ONCE)
+        .collect::<()>()
+        .await;
 }
 
 fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
@@ -207,7 +228,9 @@ fn node(n: usize) -> Node {
 }
 
 fn nics(gpu: usize) -> Vec<String> {
-    (0..4).map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic)).collect()
+    (0..4)
+        .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
+        .collect()
 }
 
 fn rails() -> Vec<Value> {

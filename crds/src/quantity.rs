@@ -132,7 +132,7 @@ impl QuantityError {
     /// What would work instead.
     #[must_use]
     pub fn remedy(&self) -> String {
-        const EXAMPLES: &str = "write digits and a unit, e.g. '1Gi', '512Mi' or '100G'";
+        const EXAMPLES: &str = "write digits and a unit, e.g. '1Gi', '512Mi' or '100Gi'";
         match self {
             Self::NotANumber {
                 works: Some(works), ..

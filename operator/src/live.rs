@@ -317,7 +317,7 @@ mod tests {
             });
             let live = Arc::new(Live::new(fake.clone()));
             let (mut waits, begin) = (Vec::new(), Instant::now());
-            for n in 0..100_000 {
+            for n in 0..20_000 {
                 tokio::time::sleep_until(begin + Duration::from_millis(2) * n).await;
                 let live = live.clone();
                 waits.push(tokio::spawn(async move {
@@ -332,8 +332,8 @@ mod tests {
                 assert!(waited <= PATIENCE);
                 late += usize::from(waited > Duration::from_millis(4));
             }
-            assert!(late <= 100_000 / 200 + 500, "{takes:?}: {late}");
-            assert!(fake.asked() <= 200, "{takes:?}: {}", fake.asked());
+            assert!(late <= 20_000 / 200 + 500, "{takes:?}: {late}");
+            assert!(fake.asked() <= 40, "{takes:?}: {}", fake.asked());
         }
     }
 

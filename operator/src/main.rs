@@ -156,14 +156,17 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
         identity: arguments.identity.clone(),
     };
     let stand = tokio::spawn(candidate.stand(leads, resign.clone()));
-    let sidecar_image = arguments.sidecar_image;
+    let defaults = Arc::new(Defaults {
+        pod_security: arguments.pod_security,
+        ..Defaults::new(arguments.sidecar_image)
+    });
     let live = Arc::new(Live::new(Arc::new(ApiServer(client.clone()))));
     let controllers = Controllers {
         teller: Arc::new(Teller::new(client.clone(), &arguments.identity)),
         client,
         caches: caches.clone(),
         catalogue: catalogue.clone(),
-        image: sidecar_image.clone(),
+        defaults: defaults.clone(),
         metrics: metrics.clone(),
     };
     let control = tokio::spawn(controllers.run(led));
@@ -171,10 +174,6 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let until = |mut stopped: watch::Receiver<bool>| async move {
         let _ = stopped.wait_for(|stopped| *stopped).await;
     };
-    let defaults = Arc::new(Defaults {
-        pod_security: arguments.pod_security,
-        ..Defaults::new(sidecar_image)
-    });
     let health = Health {
         caches: caches.clone(),
         in_use: in_use.clone(),

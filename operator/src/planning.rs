@@ -107,9 +107,18 @@ pub fn cap(cores: NonZeroU32, ranks: NonZeroU32, factor: Factor) -> (NonZeroU32,
     (
         cap,
         format!(
-            "{factor} x {cores} cores / {ranks} ranks, rounded, at least 1, at most the cores of a rank"
+            "{factor} x {} / {}, rounded, at least 1, at most the cores of a rank",
+            counted(cores, "core"),
+            counted(ranks, "rank")
         ),
     )
+}
+
+/// `1 rank`, `8 ranks`.
+pub(crate) fn counted(number: impl std::fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 #[cfg(test)]

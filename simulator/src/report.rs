@@ -118,18 +118,29 @@ impl Report {
             .collect()
     }
 
+    /// Of [`Self::order_effects`] the one furthest from 1.
+    #[must_use]
+    pub fn order_effect(&self) -> f64 {
+        furthest(self.order_effects().into_values())
+    }
+
+    /// Of [`Self::nic_effects`] the one furthest from 1.
+    #[must_use]
+    pub fn nic_effect(&self) -> f64 {
+        furthest(self.nic_effects())
+    }
+
     /// The line that scripts read. `order` and `nics` are the effects furthest from 1.
     #[must_use]
     pub fn last_line(&self) -> String {
-        let every = [Basis::Fitted, Basis::OwnParameter, Basis::HeldOut];
         let best = self.best_caps();
         format!(
             "siding-simulate: median_error={:.3} best_cap_hits={}/{} order={:.2} nics={:.2}",
-            self.median_error(&every),
+            self.median_error(&Basis::ALL),
             best.iter().filter(|row| row.hit).count(),
             best.len(),
-            furthest(self.order_effects().into_values()),
-            furthest(self.nic_effects()),
+            self.order_effect(),
+            self.nic_effect(),
         )
     }
 
@@ -171,6 +182,13 @@ impl Report {
         for cell in self.missed() {
             let reason = cell.note.unwrap_or("no reason known");
             let _ = writeln!(text, "missed: {} {}: {reason}", cell.row, cell.column);
+        }
+        let mut told = None;
+        for cell in self.cells.iter().filter(|cell| cell.note.is_some()) {
+            if cell.note != told {
+                told = cell.note;
+                let _ = writeln!(text, "* {}: {}", cell.row, told.unwrap_or_default());
+            }
         }
         text
     }

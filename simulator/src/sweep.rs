@@ -6,12 +6,16 @@ use crate::workload::{Memory, Workload};
 
 /// Fewest NICs a rank on which a sweep of device memory was measured.
 const FEWEST_NICS: u32 = 16;
-/// Fewest hardware threads on which any sweep was measured.
-const FEWEST_THREADS: u32 = 64;
+/// Most NICs a rank on which any sweep was measured.
+const MOST_NICS: u32 = 32;
+/// Hardware threads between which sweeps were measured.
+const THREADS: std::ops::RangeInclusive<u32> = 64..=192;
+/// Ranks between which sweeps were measured.
+const RANKS: std::ops::RangeInclusive<u32> = 4..=8;
 
 /// Why a sweep of this node has no winner to be believed: it is where nothing was measured.
 #[must_use]
-pub fn unmeasured(node: &Node, workload: &Workload) -> Option<String> {
+pub fn unmeasured(node: &Node, ranks: u32, workload: &Workload) -> Option<String> {
     let Node {
         hardware_threads,
         nics_per_rank,
@@ -23,12 +27,20 @@ pub fn unmeasured(node: &Node, workload: &Workload) -> Option<String> {
              each other's bytes, which flatters large caps"
         ));
     }
-    (hardware_threads < FEWEST_THREADS).then(|| {
-        format!(
-            "no sweep was measured on fewer than {FEWEST_THREADS} cores (here {hardware_threads}): what \
-             so many more threads than cores cost is not known"
-        )
-    })
+    let outside = [
+        (hardware_threads, THREADS, "cores"),
+        (ranks, RANKS, "ranks"),
+        (nics_per_rank, 1..=MOST_NICS, "NICs a rank"),
+    ];
+    outside
+        .into_iter()
+        .find(|(count, measured, _)| !measured.contains(count))
+        .map(|(count, measured, what)| {
+            let (least, most) = measured.into_inner();
+            format!(
+                "sweeps were measured on {least} to {most} {what} (here {count}), and none beyond"
+            )
+        })
 }
 
 /// How many registrations [`sweep`] models: of every rank on every NIC, at all caps.
@@ -99,22 +111,30 @@ mod tests {
 
     #[test]
     fn where_nothing_was_measured_is_told() {
-        let of = |hardware_threads, nics_per_rank, workload: &Workload| {
+        let of = |hardware_threads, ranks, nics_per_rank, workload: &Workload| {
             let node = Node {
                 hardware_threads,
                 nics_per_rank,
             };
-            unmeasured(&node, workload)
+            unmeasured(&node, ranks, workload)
         };
         let device = Workload::nic_table();
         let host = Workload::p5_host();
-        assert_eq!(of(192, 32, &device), None);
-        assert_eq!(of(64, 16, &device), None);
-        assert_eq!(of(192, 1, &host), None);
-        let few = of(192, 15, &device).unwrap();
+        assert_eq!(of(192, 8, 32, &device), None);
+        assert_eq!(of(64, 4, 16, &device), None);
+        assert_eq!(of(192, 8, 1, &host), None);
+        let few = of(192, 8, 15, &device).unwrap();
         assert!(few.contains("fewer than 16 NICs a rank (here 15)"), "{few}");
-        let small = of(2, 32, &host).unwrap();
-        assert!(small.contains("fewer than 64 cores (here 2)"), "{small}");
+        for (told, cores, ranks, nics) in [
+            ("64 to 192 cores (here 2)", 2, 8, 32),
+            ("64 to 192 cores (here 4096)", 4096, 8, 32),
+            ("4 to 8 ranks (here 64)", 192, 64, 32),
+            ("4 to 8 ranks (here 1)", 192, 1, 32),
+            ("1 to 32 NICs a rank (here 33)", 192, 8, 33),
+        ] {
+            let why = of(cores, ranks, nics, &host).unwrap();
+            assert!(why.contains(told), "{why}");
+        }
     }
 
     #[test]

@@ -153,3 +153,44 @@ fn what_can_not_be_is_refused_with_what_would_work() {
         plan(&args).assert_refused(2, want);
     }
 }
+
+/// Soft devices count where they are asked for; that none counts is told with every form of a plan.
+#[test]
+fn soft_devices_are_nics_where_they_are_allowed() {
+    let root = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/reference/guest-two-sockets.tar"
+    );
+    let env = plan(&["--root", root, "-o", "env", "--rank", "0"]).out;
+    assert!(
+        env.contains("\n# rank 0: no MC_TE_FILTERS: ") && env.contains("no usable NIC"),
+        "{env}"
+    );
+    let json = plan(&["--root", root, "-o", "json"]).json();
+    assert_eq!(json["ranks"][0]["nicCount"], 0);
+    let allowed = plan(&["--root", root, "--allow-soft-rdma", "-o", "json"]).json();
+    assert_ne!(allowed["ranks"][0]["nicCount"], 0, "{allowed}");
+    let findings = allowed["findings"].as_array().unwrap();
+    for finding in allowed["rails"]["findings"].as_array().unwrap() {
+        let path = finding["path"].as_str().unwrap();
+        let reason = finding["reason"].as_str().unwrap();
+        assert!(findings.contains(&format!("{path}: {reason}").into()));
+    }
+}
+
+/// Network cards that are no RDMA devices are not NICs to register on.
+#[test]
+fn a_type_without_rdma_has_no_nic() {
+    let said = plan(&[
+        "--instance-type",
+        "a3-megagpu-8g",
+        "--segment",
+        "kv=64Gi,page=2Mi",
+    ]);
+    assert!(
+        said.out.contains("\nGPUs: 8; usable NICs: 0\n"),
+        "{}",
+        said.out
+    );
+    assert!(said.out.contains("\nkv: 64Gi on 0 NICs: "), "{}", said.out);
+}

@@ -48,6 +48,9 @@ fn a_capture_is_read_as_the_machine_was() {
         "{}",
         table.out
     );
+    let unknown =
+        "\n  --instance-type: nothing is published of x.y: only what the tree shows is known";
+    assert!(table.out.contains(unknown), "{}", table.out);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use crate::size::{binary, page_name};
 /// Page entries of an EFA device to plan with: 88 GiB of 4 KiB pages, 44 TiB of 2 MiB pages.
 pub const EFA_PAGE_ENTRIES: u64 = 22 << 20;
 
-/// Page sizes that are proposed where smaller ones don't fit.
-const LARGER_PAGES: [u64; 3] = [64 << 10, 2 << 20, 1 << 30];
+/// Page sizes that are proposed where smaller ones don't fit: those that the nodes of clouds have.
+const LARGER_PAGES: [u64; 2] = [2 << 20, 1 << 30];
 
 /// What one NIC can take; `None` where no limit is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -309,13 +309,13 @@ mod tests {
                 pages: 268_697_600,
                 nics: 8,
                 entries_per_nic: 23_068_672,
-                fits_with_page_bytes: Some(64 << 10),
+                fits_with_page_bytes: Some(2 << 20),
             }
         );
         assert_eq!(
             refusal.to_string(),
             "1025Gi in pages of 4Ki needs 268697600 page entries; 8 NICs with 23068672 free ones \
-             each have 184549376, enough for 704Gi; pages of 64Ki would fit"
+             each have 184549376, enough for 704Gi; pages of 2Mi would fit"
         );
         let none_left = efa().less(EFA_PAGE_ENTRIES + 1);
         let refusal = fitted(GIB, 1 << 30, 1, none_left).unwrap_err();

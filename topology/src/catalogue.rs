@@ -12,6 +12,9 @@ use crate::split::shares;
 const INSTANCES: &str = include_str!("../data/instances.tsv");
 const FACTORS: &str = include_str!("../data/factors.tsv");
 
+/// What the column `nic` says of NICs that no segment can be registered on.
+const NOT_RDMA: &str = "not verbs";
+
 /// The published rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Catalogue {
@@ -31,7 +34,7 @@ pub struct CatalogueEntry {
     pub gpus: Option<usize>,
     /// Their model, in the publisher's words.
     pub gpu: Option<String>,
-    /// Its NICs that can do RDMA.
+    /// Its NICs that can do RDMA; 0 where it is known to have none.
     pub nics: Option<usize>,
     /// Their model, in the publisher's words.
     pub nic: Option<String>,
@@ -196,7 +199,7 @@ impl<'a> Row<'a> {
             numa: self.count(2).and_then(NonZeroUsize::new),
             gpus: self.count(3),
             gpu: self.words(4),
-            nics: self.count(5),
+            nics: self.rdma_nics(),
             nic: self.words(6),
             nics_per_gpu: self.field(7).and_then(nics_per_gpu),
             layout: self.layout(rows),
@@ -208,6 +211,12 @@ impl<'a> Row<'a> {
     fn field(&self, index: usize) -> Option<&'a str> {
         let field = *self.fields.get(index)?;
         (!matches!(field, "" | "?" | "-")).then_some(field)
+    }
+
+    /// Its NICs, none of them where they are told to be no RDMA devices.
+    fn rdma_nics(&self) -> Option<usize> {
+        let is_none = self.field(6).is_some_and(|nic| nic.contains(NOT_RDMA));
+        if is_none { Some(0) } else { self.count(5) }
     }
 
     fn words(&self, index: usize) -> Option<String> {
@@ -422,7 +431,7 @@ mod tests {
             ("trn2.48xlarge", 192, 2, 16, Some(16), own(1), true),
             ("Standard_ND96isr_H100_v5", 96, 2, 8, Some(8), own(1), false),
             ("a3-ultragpu-8g", 0, 2, 8, Some(8), own(1), false),
-            ("a3-megagpu-8g", 0, 2, 8, Some(8), None, false),
+            ("a3-megagpu-8g", 0, 2, 8, Some(0), None, false),
         ] {
             let entry = entry(name);
             assert_eq!(entry.vcpus, count(vcpus), "{name}");

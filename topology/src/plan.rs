@@ -262,6 +262,8 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
         Devices::Node(node) if is_listed(node) => Some(rails::rails(node, input.entry)),
         Devices::Node(_) | Devices::Counts { .. } => None,
     };
+    let of_rails = rails.iter().flat_map(|rails| &rails.findings);
+    let of_rails: Vec<_> = of_rails.map(ToString::to_string).collect();
     let ranks = count.map_or_else(Vec::new, |count| {
         ranks(input, &inputs, rails.as_ref(), count)
     });
@@ -269,7 +271,10 @@ pub fn plan(input: &PlanInput<'_>) -> Plan {
         cap,
         cap_rule,
         cap_reason,
-        findings: findings(input, &inputs, count),
+        findings: findings(input, &inputs, count)
+            .into_iter()
+            .chain(of_rails)
+            .collect(),
         ranks_planned,
         ranks,
         segments: segments(input, inputs.nics),
@@ -323,10 +328,14 @@ fn cap_words(factor: Factor, cores: NonZeroUsize, ranks: NonZeroUsize, rule: Cap
     let why = match rule {
         CapRule::CoreShare => ", not rounded up: all ranks together would exceed the cores",
         CapRule::AtLeastOne => ", at least 1",
-        CapRule::Factor | CapRule::UnknownCores | CapRule::UnknownRanks => "",
+        CapRule::Factor => ", rounded",
+        CapRule::UnknownCores | CapRule::UnknownRanks => "",
     };
     let noun = if ranks.get() == 1 { "rank" } else { "ranks" };
-    format!("{factor} x {cores} cores / {ranks} {noun} = {exact:.2}{why}")
+    format!(
+        "{factor} x {cores} {} / {ranks} {noun} = {exact:.2}{why}",
+        if cores.get() == 1 { "core" } else { "cores" }
+    )
 }
 
 fn inputs(input: &PlanInput<'_>) -> Inputs {
@@ -422,11 +431,14 @@ fn rank_count(inputs: &Inputs) -> Option<RankCount> {
         NonZeroUsize::new(bound),
     ) {
         (Some(count), _) => {
-            let reason = format!("{room}; {bound} bound");
+            let reason = match bound {
+                0 => room,
+                _ => format!("{room}; no fewer for the {bound} that are bound"),
+            };
             Some(ranks(count, RankRule::Gpus, reason))
         }
         (None, Some(count)) => {
-            let reason = format!("{bound} bound; {room}");
+            let reason = format!("{bound} are bound; {room}");
             Some(ranks(count, RankRule::Bound, reason))
         }
         (None, None) if inputs.gpus.is_none() => None,
@@ -518,6 +530,12 @@ struct Counted {
 /// that adds up to no more than there are, and the caller did not count them; else a part of all.
 fn counted_nics(input: &PlanInput<'_>, inputs: &Inputs, rank: usize) -> Option<Counted> {
     let (gpus, all) = (inputs.gpus?, inputs.nics?);
+    if all == 0 {
+        return Some(Counted {
+            nics: 0,
+            reason: "the node has no NIC to register on".to_owned(),
+        });
+    }
     let each = input.gpus_per_rank.get();
     let first = rank.saturating_mul(each).min(gpus);
     let own = first..first.saturating_add(each).min(gpus);
@@ -552,7 +570,10 @@ fn counted_nics(input: &PlanInput<'_>, inputs: &Inputs, rank: usize) -> Option<C
     let nics: BTreeSet<usize> = shares.flatten().copied().collect();
     Some(Counted {
         nics: nics.len(),
-        reason: format!("{all} divided among {gpus} GPUs"),
+        reason: match gpus {
+            1 => format!("all {all}, for the one GPU"),
+            _ => format!("{all} divided among {gpus} GPUs"),
+        },
     })
 }
 
@@ -771,11 +792,11 @@ mod tests {
     fn everything_is_said() {
         let said = plan(&counted(Some(192), Some(8)));
         assert_eq!(said.cap, NonZeroUsize::new(23));
-        assert_eq!(said.cap_reason, "0.95 x 192 cores / 8 ranks = 22.80");
         assert_eq!(
-            said.ranks_planned.unwrap().reason,
-            "8 GPUs, 1 a rank; 0 bound"
+            said.cap_reason,
+            "0.95 x 192 cores / 8 ranks = 22.80, rounded"
         );
+        assert_eq!(said.ranks_planned.unwrap().reason, "8 GPUs, 1 a rank");
         assert_eq!(said.inputs.factor_rule, FactorRule::Default);
         assert_eq!(said.inputs.cores.unwrap().source, CoresFrom::Caller);
         assert_eq!(said.rails, None);
@@ -784,6 +805,14 @@ mod tests {
         assert_eq!((&rank.nics, rank.nic_count), (&None, None));
         assert_eq!(rank.evidence, None);
 
+        let fewer = plan(&PlanInput {
+            ranks_bound: 4,
+            ..counted(Some(192), Some(8))
+        });
+        assert_eq!(
+            fewer.ranks_planned.unwrap().reason,
+            "8 GPUs, 1 a rank; no fewer for the 4 that are bound"
+        );
         let bound = plan(&PlanInput {
             ranks_bound: 5,
             ..counted(Some(3), None)
@@ -794,7 +823,7 @@ mod tests {
         );
         assert_eq!(
             bound.ranks_planned.unwrap().reason,
-            "5 bound; an unknown number of GPUs"
+            "5 are bound; an unknown number of GPUs"
         );
         assert_eq!(bound.ranks[0].core_share, NonZeroUsize::new(1));
     }
@@ -1022,7 +1051,7 @@ mod tests {
                 "in parts, each on a NIC of its own: 524288 page entries of 4Ki on each NIC, of \
                  2097152 that were free",
                 "40Gi in pages of 4Ki needs 10485760 page entries; 5 NICs with 1572864 free \
-                 ones each have 7864320, enough for 30Gi; pages of 64Ki would fit",
+                 ones each have 7864320, enough for 30Gi; pages of 2Mi would fit",
             ]
         );
         let Some(Fit::Partitioned(parts)) = &plan.segments[1].fit else {

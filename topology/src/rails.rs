@@ -601,7 +601,7 @@ fn misplaced(search: &Search<'_>, found: &Found, gpu: &Gpu) -> Option<String> {
     };
     (published != attached).then(|| {
         let (published, attached) = (list(&published), list(&attached));
-        format!("{name} is published with the NICs {published} for it; {attached} it is")
+        format!("{name} is published with the NICs {published} for it; attached here: {attached}")
     })
 }
 
@@ -780,9 +780,9 @@ mod tests {
                 "/sys/bus/pci/devices/0000:30:00.0: is not in the published layout of \
                  p5en.48xlarge",
                 "/sys/bus/pci/devices/0000:5a:00.0: p5en.48xlarge is published with the NICs \
-                 0000:57:00.0, 0000:58:00.0 for it; 0000:58:00.0 it is",
+                 0000:57:00.0, 0000:58:00.0 for it; attached here: 0000:58:00.0",
                 "/sys/bus/pci/devices/0000:72:00.0: p5en.48xlarge is published with the NICs \
-                 0000:6e:00.0, 0000:6f:00.0 for it; 0000:31:00.0 it is",
+                 0000:6e:00.0, 0000:6f:00.0 for it; attached here: 0000:31:00.0",
             ]
         );
         assert_eq!(
@@ -806,7 +806,7 @@ mod tests {
         assert!(
             findings(&rails)[2].ends_with(
                 "p5.48xlarge is published with the NICs 0000:4f:00.0, 0000:50:00.0, 0000:51:00.0, \
-                 0000:52:00.0 for it; 0000:99:00.0 it is"
+                 0000:52:00.0 for it; attached here: 0000:99:00.0"
             ),
             "{:?}",
             findings(&rails)

@@ -236,7 +236,7 @@ fn every_distance_there_is() {
 fn what_is_missing_is_said() {
     let want = [
         "sys/class/dmi/id/product_name: \"Standard PC (Q35 + ICH9, 2009)\" of \"QEMU\" is no known \
-         instance type; it has to be given",
+         instance type; --instance-type can tell it",
         "proc/driver/nvidia/gpus: does not exist: the GPUs' UUIDs are unknown",
         "sys/bus/pci/devices: 0 GPUs and 1 NICs are on no NUMA node that the kernel tells",
     ];

@@ -328,7 +328,7 @@ fn azure_has_a_domain_for_each_device() {
         reasons(&node),
         [
             "\"Virtual Machine\": Microsoft Corporation's machines do not tell their type here; \
-             it has to be given"
+             --instance-type can tell it"
         ]
     );
     assert_eq!(
@@ -520,7 +520,7 @@ fn a_machine_without_pci() {
     assert_eq!(
         reasons(&node),
         [
-            "\"microvm\" of \"QEMU\" is no known instance type; it has to be given",
+            "\"microvm\" of \"QEMU\" is no known instance type; --instance-type can tell it",
             "does not exist",
             "does not exist: no RDMA device, or its kernel module is not loaded"
         ]

@@ -446,7 +446,7 @@ pub struct StorePoolStatus {
     /// The slowest registration among its pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slowest_registration: Option<SlowestRegistration>,
-    /// Conditions: `Ready`, `Accepted`.
+    /// Conditions: `Ready`, `Accepted`, `CertificateValid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -59,7 +59,7 @@ fn exact() {
 
 #[test]
 fn refused_with_what_would_work() {
-    let examples = "write digits and a unit, e.g. '1Gi', '512Mi' or '100G'";
+    let examples = "write digits and a unit, e.g. '1Gi', '512Mi' or '100Gi'";
     let not_a_number =
         |text: &str| format!("'{text}' is not a quantity: it must start with a digit; {examples}");
     let unit = |text: &str, unit: &str, works: &str| {

@@ -46,6 +46,7 @@ pub use probes::mount_budget_seconds;
 pub use review::{BadReview, Review, Reviewed};
 pub use room::{LimitRange, Quota, Room};
 pub use security::Level;
+pub use wish::Demand;
 
 /// What the caller's caches know of a request's namespace and of the nodes.
 #[derive(Clone, Debug)]

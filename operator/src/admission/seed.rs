@@ -15,6 +15,7 @@ use super::amount::amount;
 use super::devices::Access;
 use super::pod::{Pod, limit_of, resources_of};
 use super::wish::Wish;
+use crate::planning;
 
 /// One device, in [`amount`]'s unit.
 const ONE: i128 = 1_000_000_000;
@@ -113,8 +114,10 @@ fn safe_cap(
         .and_then(NonZeroU32::new)
         .unwrap_or(NonZeroU32::MIN);
     let reason = format!(
-        "before it has a node: {} x {cores} cores of the smallest / {ranks} ranks, at least 1",
-        world.defaults.factor
+        "before it has a node: {} x {} of the smallest / {}, at least 1",
+        world.defaults.factor,
+        planning::counted(cores, "core"),
+        planning::counted(ranks, "rank")
     );
     (cap, reason)
 }

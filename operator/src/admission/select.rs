@@ -23,22 +23,27 @@ pub(super) fn pool_of<'w>(
         .iter()
         .filter(|pool| pool.metadata.deletion_timestamp.is_none());
     for pool in living {
-        match Selector::try_from(pool.spec.pod_selector.clone()) {
+        match selector(pool) {
             Ok(selector) if selector.matches(&labels) => selecting.push(pool.as_ref()),
             Ok(_) => {}
-            Err(error) => broken = broken.or(Some((pool, error))),
+            Err(why) => broken = broken.or(Some(why)),
         }
     }
     match (selecting.as_slice(), broken) {
         ([pool], _) => Ok(pool),
-        ([], Some((pool, error))) => {
-            let name = quoted(&pool.name_any());
-            let message = format!("spec.podSelector of StorePool {name} can't be used: {error}");
-            Err(Skipped::new(Skip::InvalidPool, message))
-        }
+        ([], Some(why)) => Err(why),
         ([], None) => Err(none(asked, pools.len())),
         (several, _) => Err(conflict(asked, several)),
     }
+}
+
+/// Which pods a pool selects, or why none.
+pub(super) fn selector(pool: &StorePool) -> Result<Selector, Skipped> {
+    Selector::try_from(pool.spec.pod_selector.clone()).map_err(|error| {
+        let name = quoted(&pool.name_any());
+        let message = format!("spec.podSelector of StorePool {name} can't be used: {error}");
+        Skipped::new(Skip::InvalidPool, message)
+    })
 }
 
 fn none(asked: &Asked<'_>, pools: usize) -> Skipped {

@@ -9,7 +9,7 @@ use siding_crds::reasons::Skip;
 use siding_crds::{format_bytes, quoted};
 
 use super::skip::Skipped;
-use super::{Defaults, Footprint, amount, memory_bytes};
+use super::{Defaults, Footprint, amount, memory_bytes, select};
 
 /// Characters of a label's value.
 const LABEL_LENGTH: usize = 63;
@@ -36,6 +36,33 @@ pub(super) struct Wish<'a> {
 pub(super) struct Segment<'a> {
     pub(super) spec: &'a SegmentSpec,
     pub(super) bytes: u64,
+}
+
+/// What each pod of a pool asks of its node, beside what its own containers ask for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// Bytes of huge pages by their size, the smallest first.
+    pub huge_pages: Vec<(PageSize, u64)>,
+    /// Bytes of memory, segments on 4 KiB and transparent pages among them.
+    pub memory_bytes: u64,
+}
+
+impl Demand {
+    /// Of the pods of this pool.
+    ///
+    /// # Errors
+    /// Why its pods get no sidecar: the message that they would carry.
+    pub fn of(pool: &StorePool, defaults: &Defaults) -> Result<Self, String> {
+        let of = || {
+            select::selector(pool)?;
+            Wish::of(pool, defaults)
+        };
+        let wish = of().map_err(|skipped| skipped.message)?;
+        Ok(Self {
+            huge_pages: wish.huge_pages(),
+            memory_bytes: wish.memory_bytes,
+        })
+    }
 }
 
 impl<'a> Wish<'a> {

@@ -70,6 +70,8 @@ pub struct NodeFacts {
     pub gpus: u32,
     /// Bytes of huge pages by page size, as Kubernetes names it (`2Mi`); none without pages.
     pub huge_pages: BTreeMap<String, u64>,
+    /// Bytes of memory that pods may use, huge pages apart; `None` where the node does not tell.
+    pub memory_bytes: Option<u64>,
 }
 
 /// What a node's agent read.
@@ -177,6 +179,7 @@ pub fn of_node(node: &Node) -> (Key, NodeFacts) {
         cores: of("cpu").and_then(whole_cores),
         gpus: gpus.sum(),
         huge_pages: huge_pages.collect(),
+        memory_bytes: of("memory").and_then(|memory| siding_crds::parse_bytes(&memory.0).ok()),
     };
     (Key::new("", node.name_any()), facts)
 }

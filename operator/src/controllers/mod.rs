@@ -27,6 +27,7 @@ use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
+use crate::admission::Defaults;
 use crate::caches::Caches;
 use crate::caches::facts::{MountFacts, PodFacts};
 use crate::caches::slim::{Change, Key};
@@ -52,8 +53,8 @@ pub struct Controllers {
     pub caches: Arc<Caches>,
     /// What is published of instance types.
     pub catalogue: Arc<Catalogue>,
-    /// The image that new pods get where a pool names none.
-    pub image: String,
+    /// What pods get where their pool does not tell.
+    pub defaults: Arc<Defaults>,
     /// What happened is counted.
     pub metrics: Metrics,
     /// Writes Events.
@@ -147,10 +148,14 @@ impl Controllers {
         let has_changes = actions
             .iter()
             .any(|one| !matches!(one, mounts::Action::Tell(_)));
+        // An Event that can't be written keeps no status from being written.
+        let mut done = Ok(has_changes);
         for action in actions {
-            apply::mount(&self.client, &self.teller, key, action).await?;
+            if let Err(error) = apply::mount(&self.client, &self.teller, key, action).await {
+                done = done.and(Err(error));
+            }
         }
-        Ok(has_changes)
+        done
     }
 
     async fn pools(&self) {
@@ -188,13 +193,12 @@ impl Controllers {
             .filter(|(_, mount)| mount.0.spec.pool == key.name)
             .map(|(key, mount)| (key.name, mount.0.clone()))
             .collect();
-        let image = pool.spec.sidecar.image.clone();
         let observed = pools::Observed {
             pool: &pool,
             pods: &pods,
             mounts: &mounts,
             nodes: &self.caches.nodes.all(),
-            image: image.as_deref().unwrap_or(&self.image),
+            defaults: &self.defaults,
             certificate_days: self.metrics.certificate_left_days(),
         };
         let status = pools::status(&observed, Timestamp::now());

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
 use siding_crds::api::{
-    FailureCount, MountPhase, PodCounts, PoolNode, SlowestRegistration, StoreMount, StorePool,
-    StorePoolStatus,
+    FailureCount, MountPhase, PageSize, PodCounts, PoolNode, SlowestRegistration, StoreMount,
+    StorePool, StorePoolStatus,
 };
 use siding_crds::format_bytes;
 use siding_crds::plan::NodePlan;
 use siding_crds::reasons::Reason;
 
 use super::conditions::Said;
+use crate::admission::{Defaults, Demand};
 use crate::caches::facts::{NodeFacts, PodFacts};
 use crate::caches::slim::Key;
 
@@ -32,8 +34,8 @@ pub struct Observed<'a> {
     pub mounts: &'a BTreeMap<String, StoreMount>,
     /// The cluster's nodes.
     pub nodes: &'a [(Key, Arc<NodeFacts>)],
-    /// The image that new pods get.
-    pub image: &'a str,
+    /// What pods get where their pool does not tell.
+    pub defaults: &'a Defaults,
     /// Days until the webhooks' certificate ends, where that is known.
     pub certificate_days: Option<f64>,
 }
@@ -75,7 +77,7 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> StorePoolStatus {
         failures,
         nodes,
         node_count,
-        slowest_registration: slowest(&living, observed.mounts),
+        slowest_registration: slowest(&mounts),
         conditions: conditions
             .into_iter()
             .map(|said| said.after(old, generation, now))
@@ -95,6 +97,8 @@ fn counts(observed: &Observed<'_>, mounts: &[(&PodFacts, Option<&StoreMount>)]) 
         let found = mounts.iter().filter(|(pod, mount)| is_it(pod, *mount));
         u32::try_from(found.count()).unwrap_or(u32::MAX)
     };
+    let sidecar = &observed.pool.spec.sidecar;
+    let image = sidecar.image.as_ref().unwrap_or(&observed.defaults.image);
     let in_phase = |wanted: MountPhase| number(&|_, mount| phase(mount) == wanted);
     PodCounts {
         desired: number(&|_, _| true),
@@ -102,7 +106,7 @@ fn counts(observed: &Observed<'_>, mounts: &[(&PodFacts, Option<&StoreMount>)]) 
         degraded: in_phase(MountPhase::Degraded),
         failed: in_phase(MountPhase::Failed),
         outdated: number(&|pod, _| {
-            pod.injection.image != observed.image
+            pod.injection.image != *image
                 || Some(pod.injection.pool_generation) != observed.pool.metadata.generation
         }),
     }
@@ -180,22 +184,17 @@ fn segments(pool: &StorePool) -> String {
     all.join(", ")
 }
 
-fn slowest(
-    living: &[&(Key, Arc<PodFacts>)],
-    mounts: &BTreeMap<String, StoreMount>,
-) -> Option<SlowestRegistration> {
-    let of = |(key, _): &&(Key, Arc<PodFacts>)| {
-        let status = mounts.get(&key.name)?.status.as_ref()?;
-        let seconds = status
-            .segments
+fn slowest(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> Option<SlowestRegistration> {
+    let of = |mount: &StoreMount| {
+        let segments = &mount.status.as_ref()?.segments;
+        let seconds = segments
             .iter()
             .filter_map(|segment| segment.seconds.register);
-        let seconds = seconds.reduce(|a, b| a + b)?;
-        Some((key.name.clone(), seconds))
+        Some((mount.name_any(), seconds.reduce(|a, b| a + b)?))
     };
-    let slowest = living
+    let slowest = mounts
         .iter()
-        .filter_map(of)
+        .filter_map(|(_, mount)| of((*mount)?))
         .max_by(|a, b| a.1.total_cmp(&b.1));
     slowest.map(|(pod, seconds)| SlowestRegistration {
         summary: format!("{seconds:.3} s ({pod})"),
@@ -204,51 +203,102 @@ fn slowest(
     })
 }
 
+/// Whether its pods get a sidecar, by the judgement of admission, and a node can hold one.
 fn accepted(observed: &Observed<'_>) -> Said {
-    let said = |status, reason, message| Said {
+    let (status, reason, message) = match Demand::of(observed.pool, observed.defaults) {
+        Err(why) => (false, Reason::InvalidConfiguration, why),
+        Ok(demand) => match unheld(&demand, observed.nodes) {
+            Some((reason, why)) => (false, reason, why),
+            None => (
+                true,
+                Reason::AsDeclared,
+                "a node can hold its segments".to_owned(),
+            ),
+        },
+    };
+    Said {
         type_: "Accepted",
-        status,
+        status: Some(status),
         reason,
         message,
+    }
+}
+
+/// Why no node can hold it, where none can.
+fn unheld(demand: &Demand, nodes: &[(Key, Arc<NodeFacts>)]) -> Option<(Reason, String)> {
+    let holds = |node: &NodeFacts| {
+        let pages = |(page, bytes): &(PageSize, u64)| pages_of(node, *page) >= *bytes;
+        // What a node does not tell is no shortage.
+        let has_memory = node
+            .memory_bytes
+            .is_none_or(|has| has >= demand.memory_bytes);
+        has_memory && demand.huge_pages.iter().all(pages)
     };
-    let spec = &observed.pool.spec;
-    let unreadable = spec.segments.iter().find_map(|segment| {
-        let error = segment.size.bytes().err()?;
-        Some(format!("segment {}: size {}", segment.name, error))
+    if nodes.iter().any(|(_, node)| holds(node)) {
+        return None;
+    }
+    let short = demand.huge_pages.iter().find_map(|(page, bytes)| {
+        let most = nodes.iter().map(|(_, node)| pages_of(node, *page)).max();
+        pages_short(*page, *bytes, most.unwrap_or_default())
     });
-    if let Some(problem) = unreadable {
-        return said(Some(false), Reason::InvalidConfiguration, problem);
-    }
-    let mut wanted: BTreeMap<&str, u64> = BTreeMap::new();
-    for segment in spec.segments.iter().filter(|one| one.page_size.is_huge()) {
-        let bytes = segment.size.bytes().unwrap_or_default();
-        let sum = wanted.entry(segment.page_size.as_str()).or_default();
-        *sum = sum.saturating_add(bytes);
-    }
-    for (page, bytes) in wanted {
-        let most = observed
-            .nodes
-            .iter()
-            .filter_map(|(_, node)| node.huge_pages.get(page))
-            .max();
-        if most.is_none_or(|most| *most < bytes) {
-            let has = most.map_or("none has any".to_owned(), |most| {
-                format!("the most that one has is {}", format_bytes(*most))
-            });
-            let message = format!(
-                "no node has {} of {page} pages ({has}): its pods will stay Pending. Reserve \
-                 pages on a node (hugepagesz and hugepages on the kernel's command line, or \
-                 nr_hugepages before the kubelet starts), or declare less",
-                format_bytes(bytes)
-            );
-            return said(Some(false), Reason::NoSuchHugePages, message);
-        }
-    }
-    said(
-        Some(true),
-        Reason::AsDeclared,
-        "a node can hold its segments".to_owned(),
+    let most = nodes.iter().filter_map(|(_, node)| node.memory_bytes).max();
+    Some(
+        short
+            .or_else(|| memory_short(demand.memory_bytes, most.unwrap_or_default()))
+            .unwrap_or_else(|| apart(demand)),
     )
+}
+
+fn pages_of(node: &NodeFacts, page: PageSize) -> u64 {
+    node.huge_pages
+        .get(page.as_str())
+        .copied()
+        .unwrap_or_default()
+}
+
+fn pages_short(page: PageSize, bytes: u64, most: u64) -> Option<(Reason, String)> {
+    let has = match most {
+        0 => "none has any".to_owned(),
+        most => format!("the most that one has is {}", format_bytes(most)),
+    };
+    (most < bytes).then(|| {
+        let message = format!(
+            "no node has {} of {} pages ({has}): its pods will stay Pending. Reserve \
+             pages on a node (hugepagesz and hugepages on the kernel's command line, or \
+             nr_hugepages before the kubelet starts), or declare less",
+            format_bytes(bytes),
+            page.as_str()
+        );
+        (Reason::NoSuchHugePages, message)
+    })
+}
+
+fn memory_short(bytes: u64, most: u64) -> Option<(Reason, String)> {
+    (most < bytes).then(|| {
+        let message = format!(
+            "no node has the {} of memory that its sidecar asks for, segments on 4Ki and Transparent \
+             pages among it (the most that pods may use of one is {}): its pods will stay Pending. Declare less, or put \
+             segments on huge pages",
+            format_bytes(bytes),
+            format_bytes(most)
+        );
+        (Reason::MemoryShort, message)
+    })
+}
+
+fn apart(demand: &Demand) -> (Reason, String) {
+    let pages = demand
+        .huge_pages
+        .iter()
+        .map(|(page, bytes)| format!("{} of {} pages", format_bytes(*bytes), page.as_str()));
+    let memory = format!("{} of memory", format_bytes(demand.memory_bytes));
+    let all: Vec<_> = pages.chain([memory]).collect();
+    let message = format!(
+        "no node has all of {}, though each can be had on one: its pods will stay Pending. Reserve pages where \
+         there is memory enough beside them, or declare less",
+        all.join(", ")
+    );
+    (Reason::NoSuchHugePages, message)
 }
 
 fn ready(pods: PodCounts, failures: &[FailureCount]) -> Said {
@@ -375,7 +425,7 @@ mod tests {
             pods,
             mounts: &mounts,
             nodes: &[node(bytes)],
-            image: "i",
+            defaults: &Defaults::new("i"),
             certificate_days: Some(80.0),
         };
         status(&observed, Timestamp::UNIX_EPOCH)
@@ -442,10 +492,14 @@ mod tests {
 
     #[test]
     fn the_mount_of_an_earlier_pod_of_the_same_name_does_not_count() {
-        let mut mounts = BTreeMap::from([mount("a", json!({"phase": "Ready"}))]);
+        let mut mounts = BTreeMap::from([mount(
+            "a",
+            json!({"phase": "Ready", "segments": [segment(0.25)]}),
+        )]);
         mounts.get_mut("a").unwrap().spec.pod_uid = "other".to_owned();
         let status = told(&[pod("a", 3, "i")], mounts, 2 << 30);
         assert_eq!((status.pods.desired, status.pods.ready), (1, 0));
+        assert_eq!(status.slowest_registration, None);
     }
 
     #[test]
@@ -458,6 +512,110 @@ mod tests {
             "{message}"
         );
         assert_eq!(condition(&status, "Ready").0, "Unknown");
+    }
+
+    /// Nodes of so many GiB of 2Mi pages and of memory each.
+    fn nodes_of(nodes: &[(u64, Option<u64>)]) -> Vec<(Key, Arc<NodeFacts>)> {
+        let node = |(at, (pages, memory)): (usize, &(u64, Option<u64>))| {
+            let facts = NodeFacts {
+                huge_pages: BTreeMap::from([("2Mi".to_owned(), pages << 30)]),
+                memory_bytes: memory.map(|memory| memory << 30),
+                ..NodeFacts::default()
+            };
+            (Key::new("", format!("n{at}")), Arc::new(facts))
+        };
+        nodes.iter().enumerate().map(node).collect()
+    }
+
+    #[test]
+    fn a_pool_is_accepted_where_its_pods_get_a_sidecar_and_one_node_can_hold_it() {
+        let segments = json!([
+            {"name": "a", "size": "1Gi"}, {"name": "b", "size": "1Gi"},
+            {"name": "c", "size": "3Gi", "pageSize": "4Ki"}, {"name": "d", "size": "3Gi", "pageSize": "Transparent"},
+        ]);
+        let twice = json!([{"name": "a", "size": "1Gi"}, {"name": "a", "size": "1Gi"}]);
+        let broken = json!({"matchExpressions": [{"key": "app", "operator": "In"}]});
+        let all = json!({});
+        for (selector, segments, nodes, reason, told) in [
+            (
+                &all,
+                &segments,
+                vec![(2, Some(7))],
+                "AsDeclared",
+                "a node can hold",
+            ),
+            (
+                &all,
+                &segments,
+                vec![(2, None)],
+                "AsDeclared",
+                "a node can hold",
+            ),
+            (
+                &all,
+                &segments,
+                vec![(1, Some(7)), (0, Some(9))],
+                "NoSuchHugePages",
+                "no node has 2Gi of 2Mi pages (the most that one has is 1Gi)",
+            ),
+            (
+                &all,
+                &segments,
+                vec![(0, None)],
+                "NoSuchHugePages",
+                "no node has 2Gi of 2Mi pages (none has any)",
+            ),
+            (
+                &all,
+                &segments,
+                vec![],
+                "NoSuchHugePages",
+                "no node has 2Gi of 2Mi pages (none has any)",
+            ),
+            (
+                &all,
+                &segments,
+                vec![(2, Some(6)), (1, Some(6))],
+                "MemoryShort",
+                "no node has the 6270Mi of memory",
+            ),
+            (
+                &all,
+                &segments,
+                vec![(2, Some(6)), (1, Some(7))],
+                "NoSuchHugePages",
+                "no node has all of 2Gi of 2Mi pages, 6270Mi of memory",
+            ),
+            (
+                &all,
+                &twice,
+                vec![(9, Some(9))],
+                "InvalidConfiguration",
+                "StorePool 'kv': spec.segments[a]: two have this name",
+            ),
+            (
+                &broken,
+                &segments,
+                vec![(9, Some(9))],
+                "InvalidConfiguration",
+                "spec.podSelector of StorePool 'kv' can't be used",
+            ),
+        ] {
+            let mut pool = pool();
+            pool.spec.pod_selector = serde_json::from_value(selector.clone()).unwrap();
+            pool.spec.segments = serde_json::from_value(segments.clone()).unwrap();
+            let said = accepted(&Observed {
+                pool: &pool,
+                pods: &[],
+                mounts: &BTreeMap::new(),
+                nodes: &nodes_of(&nodes),
+                defaults: &Defaults::new("i"),
+                certificate_days: None,
+            });
+            assert_eq!(said.reason.as_str(), reason, "{}", said.message);
+            assert_eq!(said.status, Some(reason == "AsDeclared"));
+            assert!(said.message.starts_with(told), "{}", said.message);
+        }
     }
 
     #[test]

@@ -55,6 +55,33 @@ impl SweptCap {
     fn best(&self) -> Option<f64> {
         minimum(self.seconds.iter().copied())
     }
+
+    /// How well the least time is reproduced: the second least over it. None after one round.
+    fn noise(&self) -> Option<f64> {
+        let mut seconds = self.seconds.clone();
+        seconds.sort_by(f64::total_cmp);
+        match seconds.as_slice() {
+            [least, second, ..] => Some(second / least),
+            _ => None,
+        }
+    }
+}
+
+/// What a sweep shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shown {
+    /// Nothing was compared.
+    Unavailable,
+    /// Starting threads is most of what was measured.
+    TooShort,
+    /// A cap's own times differ as much as those of different caps.
+    Noisy,
+    /// Larger caps are slower.
+    Contention,
+    /// Only smaller caps are slower: the cores are not all used.
+    TooFewThreads,
+    /// All are alike.
+    Nothing,
 }
 
 impl Sweep {
@@ -63,31 +90,67 @@ impl Sweep {
         Some((all().min_by(f64::total_cmp)?, all().max_by(f64::total_cmp)?))
     }
 
-    /// Why the ratios say nothing, where they do.
+    /// Of the caps from the best on, the slowest one's seconds over the best's.
+    fn contended(&self) -> Option<f64> {
+        let best = self.extremes()?.0;
+        let from_best = self.caps.iter().filter_map(SweptCap::best);
+        let from_best = from_best.skip_while(|seconds| *seconds > best);
+        from_best.max_by(f64::total_cmp).map(|worst| worst / best)
+    }
+
+    /// How far the least time of a cap is from being reproduced, at worst.
+    fn noise(&self) -> Option<f64> {
+        let all: Option<Vec<f64>> = self.caps.iter().map(SweptCap::noise).collect();
+        all?.into_iter().max_by(f64::total_cmp)
+    }
+
+    fn shown(&self) -> Shown {
+        let (Some(spread), Some((best, _))) = (self.spread(), self.extremes()) else {
+            return Shown::Unavailable;
+        };
+        if best < SHORTEST_SECONDS {
+            Shown::TooShort
+        } else if spread < CONTENTION {
+            Shown::Nothing
+        } else if self.noise().is_none_or(|noise| noise >= spread.sqrt()) {
+            Shown::Noisy
+        } else if self.contended().is_some_and(|ratio| ratio >= CONTENTION) {
+            Shown::Contention
+        } else {
+            Shown::TooFewThreads
+        }
+    }
+
+    /// Why the ratios say nothing or little, where they do.
     #[must_use]
     pub fn caveat(&self) -> Option<String> {
-        if self.caps.len() < 2 {
-            return Some(
-                "only the planner's cap was tried: there is nothing to compare it with; --cap sweep \
-                 tries others"
-                    .to_owned(),
-            );
-        }
-        let (best, worst) = self.extremes()?;
-        if best < SHORTEST_SECONDS {
-            return Some(format!(
+        let caveat = match self.shown() {
+            Shown::Contention => return None,
+            Shown::Unavailable => "only the planner's cap was tried: there is nothing to compare it \
+                 with; --cap sweep tries others"
+                .to_owned(),
+            Shown::TooShort => format!(
                 "the best took {:.1} ms, and under {:.0} ms such times are noise: use more or larger \
                  --buffers",
-                best * 1e3,
+                self.extremes()?.0 * 1e3,
                 SHORTEST_SECONDS * 1e3
-            ));
-        }
-        (worst / best < CONTENTION).then(|| {
-            format!(
+            ),
+            Shown::Noisy => match self.noise() {
+                None => "one round does not tell a cap from chance: write --rounds 3 or more".to_owned(),
+                Some(noise) => format!(
+                    "one cap's two best rounds differ by {noise:.2} x, too much for the spread between \
+                     caps to mean anything: more --rounds, larger --buffers, or a quieter machine"
+                ),
+            },
+            Shown::TooFewThreads => "only caps below the best are slower: more threads help and nothing \
+                 contends, so the ratio tells only whether the plan uses the cores; try more ranks, or --untouched"
+                .to_owned(),
+            Shown::Nothing => format!(
                 "best and worst differ by less than {CONTENTION} x: there is no contention to show \
                  here, which says nothing about the plan; try more ranks, or --untouched"
-            )
-        })
+            ),
+        };
+        Some(caveat)
     }
 
     /// The best cap's seconds over the planner's: 1 is the best.
@@ -112,14 +175,15 @@ impl Sweep {
         self.extremes().map(|(best, worst)| worst / best)
     }
 
-    /// Whether the sweep shows contention: `shown`, `none`, `too_short`, or `unavailable`.
+    /// Whether the sweep shows contention: `shown`, `none`, `noisy`, `too_short`, or `unavailable`.
     #[must_use]
     pub fn contention(&self) -> &'static str {
-        match (self.spread(), self.extremes()) {
-            (None, _) | (_, None) => "unavailable",
-            (_, Some((best, _))) if best < SHORTEST_SECONDS => "too_short",
-            (Some(spread), _) if spread >= CONTENTION => "shown",
-            _ => "none",
+        match self.shown() {
+            Shown::Contention => "shown",
+            Shown::TooFewThreads | Shown::Nothing => "none",
+            Shown::Noisy => "noisy",
+            Shown::TooShort => "too_short",
+            Shown::Unavailable => "unavailable",
         }
     }
 
@@ -271,16 +335,23 @@ pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Res
             seconds: Vec::new(),
         })
         .collect();
-    for _ in 0..question.rounds.get() {
-        for swept in &mut caps {
-            let job = RankJob {
-                cap: swept.cap,
-                ..question.job.clone()
-            };
-            let seconds = at_once(question, ranks, &job);
-            ranks.clear();
-            swept.seconds.push(seconds?);
-            progress();
+    let measure = |cap| {
+        let job = RankJob {
+            cap,
+            ..question.job.clone()
+        };
+        let seconds = at_once(question, ranks, &job);
+        ranks.clear();
+        progress();
+        seconds
+    };
+    // Not counted: whoever is first finds the memory as others left it.
+    measure(Some(question.planned))?;
+    for round in 0..question.rounds.get() {
+        for at in order(caps.len(), round) {
+            if let Some(swept) = caps.get_mut(at) {
+                swept.seconds.push(measure(swept.cap)?);
+            }
         }
     }
     Ok(Sweep {
@@ -289,6 +360,11 @@ pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Res
         planned: question.planned,
         caps,
     })
+}
+
+/// The order of a round: each begins with another cap, so that none is always first.
+fn order(caps: usize, round: usize) -> impl Iterator<Item = usize> {
+    (0..caps).map(move |at| (at + round) % caps.max(1))
 }
 
 /// Lets all ranks go at once and gives the slowest one's seconds.
@@ -381,7 +457,12 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_minima() {
-        let swept = sweep(&[(1, &[2.0, 1.6]), (2, &[0.9, 1.0]), (4, &[0.81, 0.9])]);
+        let swept = sweep(&[
+            (1, &[2.0, 1.6]),
+            (2, &[0.9, 1.0]),
+            (4, &[0.81, 0.9]),
+            (8, &[1.2, 1.1]),
+        ]);
         assert_eq!(
             swept.last_line(),
             "siding-bench: planner_vs_best=0.900 spread=1.975 contention=shown"
@@ -415,6 +496,36 @@ mod tests {
             "siding-bench: planner_vs_best=unavailable spread=unavailable contention=unavailable"
         );
         assert!(alone.table().contains("nothing to compare it with"));
+    }
+
+    #[test]
+    fn contention_is_of_larger_caps_and_beyond_chance() {
+        let shown = |caps: &[(usize, &[f64])]| sweep(caps).contention();
+        let slower = [(1, &[1.0, 1.05][..]), (2, &[1.5, 1.6])];
+        assert_eq!(shown(&slower), "shown");
+        // More threads are faster, to the last.
+        let faster = [(1, &[1.5, 1.6][..]), (2, &[1.0, 1.05])];
+        assert_eq!(shown(&faster), "none");
+        let caveat = sweep(&faster).caveat().unwrap();
+        assert!(caveat.starts_with("only caps below the best are slower"));
+        let noisy = [(1, &[1.0, 1.4][..]), (2, &[1.5, 1.6])];
+        assert_eq!(shown(&noisy), "noisy");
+        let caveat = sweep(&noisy).caveat().unwrap();
+        assert!(caveat.starts_with("one cap's two best rounds differ by 1.40 x"));
+        let once = [(1, &[1.0][..]), (2, &[1.5])];
+        assert_eq!(shown(&once), "noisy");
+        let caveat = sweep(&once).caveat().unwrap();
+        assert!(caveat.starts_with("one round does not tell"));
+    }
+
+    #[test]
+    fn each_round_begins_with_another_cap() {
+        let of = |round| order(3, round).collect::<Vec<_>>();
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
+        );
+        assert_eq!(order(0, 5).count(), 0);
     }
 
     #[test]

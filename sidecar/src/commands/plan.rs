@@ -41,9 +41,9 @@ With -o env the cap is the same for all; what differs is in force only where the
 with --rank. A NIC's name that a shell could take for more than a name is refused there.
 
 Examples:
-  siding plan                                          this machine
-  siding plan --instance-type p5.48xlarge --ranks 4    by what is published
-  siding plan --root node.tar -o env --rank 0          a node that was captured; one rank's variables
+  siding plan    this machine
+  siding plan --instance-type p5.48xlarge --segment kv=64Gi,page=2Mi    by what is published
+  siding plan --root node.tar -o env --rank 0    a node that was captured; one rank's variables
   siding topology -o json | siding plan --topology - --segment kv=64Gi,page=2Mi")]
 pub struct PlanArgs {
     /// The node as `siding topology -o json` (or yaml) printed it; - is standard input
@@ -82,6 +82,9 @@ pub struct PlanArgs {
     /// none are named. May be given several times: all are on the node at once
     #[arg(long = "segment", value_name = "[NAME=]SIZE[,page=…][,numa=N]", value_parser = segment)]
     segments: Vec<SegmentInput>,
+    /// Count software devices (rdma_rxe, siw) as usable
+    #[arg(long, conflicts_with_all = ["topology", "gpus", "nics"])]
+    allow_soft_rdma: bool,
     /// How the plan is printed
     #[arg(short, long, value_enum, default_value_t = Form::Table)]
     output: Form,
@@ -143,13 +146,21 @@ impl PlanArgs {
         if let Some(root) = &self.root {
             let root =
                 Root::open(root).map_err(|finding| Failure::input(format!("--root: {finding}")))?;
-            return Ok(Some(read_node(&root, &ReadOptions::default())));
+            return Ok(Some(read_node(&root, &self.read_options())));
         }
         let is_described = self.cores.is_some()
             || self.gpus.is_some()
             || self.nics.is_some()
             || self.instance_type.is_some();
-        Ok((!is_described).then(|| read_node(&Root::host(), &ReadOptions::default())))
+        Ok((!is_described).then(|| read_node(&Root::host(), &self.read_options())))
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions {
+            allow_soft_rdma: self.allow_soft_rdma,
+            instance_type: self.instance_type.clone(),
+            ..ReadOptions::default()
+        }
     }
 
     /// What can't be of this node.
@@ -256,7 +267,7 @@ fn read_file(path: &Path) -> Result<Node, Failure> {
     }
     parse(&text).map_err(|error| {
         wrong(format!(
-            "not what `siding topology -o json` or `-o yaml` prints: {error}"
+            "{error}; write what `siding topology -o json` or `-o yaml` prints"
         ))
     })
 }
@@ -359,7 +370,7 @@ mod tests {
         assert_eq!(
             failure.message,
             "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; 32 NICs with 14680064 free \
-             ones each have 469762048, enough for 1792Gi; pages of 64Ki would fit"
+             ones each have 469762048, enough for 1792Gi; pages of 2Mi would fit"
         );
     }
 
@@ -375,7 +386,7 @@ mod tests {
                 .join(",")
         };
         let want = format!(
-            "# cap: 0.95 x 192 cores / 2 ranks = 91.20\n\
+            "# cap: 0.95 x 192 cores / 2 ranks = 91.20, rounded\n\
              MC_MAX_CONCURRENT_REG_MR=91\n\
              # The rest differs by rank; ranks are numbered by the PCI addresses of their GPUs. Each\n\
              # takes its own, which `--rank N` prints in force.\n\
@@ -390,7 +401,7 @@ mod tests {
         assert_eq!(
             show::env(&planned(&node, &[]), Some(1)),
             Ok(format!(
-                "# cap: 0.95 x 192 cores / 2 ranks = 91.20\n\
+                "# cap: 0.95 x 192 cores / 2 ranks = 91.20, rounded\n\
                  MC_MAX_CONCURRENT_REG_MR=91\n\
                  # rank 1 (GPUs 0000:97:00.0 0000:a8:00.0 0000:b9:00.0 0000:ca:00.0):\n\
                  MC_TE_FILTERS={}\n",
@@ -426,7 +437,13 @@ mod tests {
             gpus: Some(1),
             nics: Some(0),
         };
-        assert_eq!(show::env(&plan(&input), None).unwrap(), unknown_cap);
+        assert_eq!(
+            show::env(&plan(&input), None),
+            Ok(format!(
+                "{unknown_cap}# rank 0: no MC_TE_FILTERS: only counts are known, not which NICs are near: \
+                 the node has no NIC to register on\n"
+            ))
+        );
     }
 
     /// No reader of such a file may take a name for more than a name.
@@ -498,10 +515,10 @@ mod tests {
         let text = show::table(&planned(&p5(), &["kv=64Gi,page=2Mi,numa=0"]));
         for part in [
             "instance type: p5.48xlarge\n",
-            "cap: 91 a rank (0.95 x 192 cores / 2 ranks = 91.20)\n",
+            "cap: 91 a rank (0.95 x 192 cores / 2 ranks = 91.20, rounded)\n",
             "factor: 0.95 (the default)\n",
             "cores: 192 (Online)\n",
-            "ranks: 2 (8 GPUs, 4 a rank; 0 bound)\n",
+            "ranks: 2 (8 GPUs, 4 a rank)\n",
             "GPU 0000:86:00.0: below the bridge 0000:78:00.0: 4 usable NICs\n",
             "kv: 64Gi on 16 NICs (the 16 usable NICs of NUMA node 0: 1600 Gbit/s): whole on every \
              NIC: 32768 page entries of 2Mi on each NIC, of 23068672 that were free\n",

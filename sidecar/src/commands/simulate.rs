@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use siding_simulator::{
-    Model, Node, Order, Report, Workload, best_cap, compare, factor_scores, modelled_registrations,
-    p5_settings, sweep, unmeasured,
+    Basis, BestCap, Model, Node, Order, Report, Workload, best_cap, compare, factor_scores,
+    modelled_registrations, p5_settings, sweep, unmeasured,
 };
 use siding_topology::factor::{DEFAULT_FACTOR, Factor};
 use siding_topology::plan;
@@ -32,7 +32,7 @@ measured (1 is exact). With --sweep it models one node at every cap; where nothi
 measured it says so and names no best cap.
 
   siding simulate --svg picture.svg
-  siding simulate --sweep --cores 192 --ranks 8 --nics 4 --memory device")]
+  siding simulate --sweep --cores 96 --ranks 4 --nics 16 --memory device")]
 pub struct SimulateArgs {
     /// Model one node at every cap, and compare the planner's with the best
     #[arg(long)]
@@ -106,10 +106,10 @@ impl SimulateArgs {
             Output::Table => output::print(format!(
                 "{}{}{}\n",
                 report.table(),
-                factors(),
+                factor_table(),
                 report.last_line()
             )),
-            Output::Json => json(&report, &report),
+            Output::Json => json(&report),
         }
     }
 
@@ -159,7 +159,7 @@ impl SimulateArgs {
         let factor = self.factor.unwrap_or(DEFAULT_FACTOR);
         let (planned, rule) = plan::cap(whole(cores), whole(ranks), factor);
         let caps = sweep(&node, ranks, &workload);
-        let unmeasured = unmeasured(&node, &workload);
+        let unmeasured = unmeasured(&node, ranks, &workload);
         let swept = Swept::new(caps, planned, format!("{rule:?}"), unmeasured)?;
         match self.output {
             Output::Table => output::print(swept.table()),
@@ -189,27 +189,77 @@ fn bounded(node: &Node, ranks: u32, workload: &Workload) -> Result<(), Failure> 
 }
 
 /// What every factor would cost on the published nodes.
-fn factors() -> String {
-    let tried: Vec<f64> = (10..=22).map(|step| f64::from(step) / 20.0).collect();
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct FactorTimes {
+    factor: f64,
+    mean_over_best: f64,
+    worst_over_best: f64,
+}
+
+fn factors() -> Vec<FactorTimes> {
+    let tried: Vec<f64> = (10..=20).map(|step| f64::from(step) / 20.0).collect();
+    let scores = factor_scores(&p5_settings(), &tried);
+    let times = scores.iter().map(|score| FactorTimes {
+        factor: score.factor,
+        mean_over_best: score.mean_over_best(),
+        worst_over_best: score.worst_over_best(),
+    });
+    times.collect()
+}
+
+fn factor_table() -> String {
     let mut text = "planner's factor: mean and worst time over the best cap's\n".to_owned();
-    for score in factor_scores(&p5_settings(), &tried) {
-        let default = if (score.factor - DEFAULT_FACTOR.get()).abs() < 1e-9 {
+    for times in factors() {
+        let default = if (times.factor - DEFAULT_FACTOR.get()).abs() < 1e-9 {
             "  <- default"
         } else {
             ""
         };
-        let (mean, worst) = (score.mean_over_best(), score.worst_over_best());
+        let (mean, worst) = (times.mean_over_best, times.worst_over_best);
         let _ = writeln!(
             text,
             "  {:.2}  {mean:.3}  {worst:.3}{default}",
-            score.factor
+            times.factor
         );
     }
     text
 }
 
-fn json(document: &impl Serialize, report: &Report) -> Result<(), Failure> {
-    let text = serde_json::to_string(document).map_err(Failure::failed)?;
+/// All that the table says, for machines.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Comparison<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    best_caps: Vec<BestCap>,
+    factors: Vec<FactorTimes>,
+    ratios: Ratios,
+}
+
+/// What the last line says.
+#[derive(Serialize)]
+struct Ratios {
+    median_error: f64,
+    best_cap_hits: usize,
+    order: f64,
+    nics: f64,
+}
+
+fn json(report: &Report) -> Result<(), Failure> {
+    let best_caps = report.best_caps();
+    let document = Comparison {
+        report,
+        ratios: Ratios {
+            median_error: report.median_error(&Basis::ALL),
+            best_cap_hits: best_caps.iter().filter(|row| row.hit).count(),
+            order: report.order_effect(),
+            nics: report.nic_effect(),
+        },
+        best_caps,
+        factors: factors(),
+    };
+    let text = serde_json::to_string(&document).map_err(Failure::failed)?;
     output::print(text + "\n")?;
     output::note(report.last_line());
     Ok(())

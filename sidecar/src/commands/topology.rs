@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
+use siding_topology::catalogue::Catalogue;
 use siding_topology::distance::{Distance, distance};
 use siding_topology::node::Node;
 use siding_topology::read::is_type_name;
-use siding_topology::{PciAddress, ReadOptions, Root, read_node};
+use siding_topology::{Finding, PciAddress, ReadOptions, Root, read_node};
 
 use crate::failure::Failure;
 use crate::output;
@@ -86,10 +87,11 @@ impl TopologyArgs {
         }
         let options = ReadOptions {
             allow_soft_rdma: self.allow_soft_rdma,
-            instance_type: self.instance_type,
+            instance_type: self.instance_type.clone(),
             ..ReadOptions::default()
         };
-        let node = read_node(&root, &options);
+        let mut node = read_node(&root, &options);
+        node.findings.extend(self.uncatalogued());
         if let Some(file) = &self.capture {
             write_capture(&root, file)?;
         }
@@ -107,6 +109,18 @@ impl TopologyArgs {
 }
 
 impl TopologyArgs {
+    /// What is said of a given type that nothing is published of.
+    fn uncatalogued(&self) -> Option<Finding> {
+        let given = self.instance_type.as_deref()?;
+        let is_known = Catalogue::published().entry(given).is_some();
+        (!is_known).then(|| Finding {
+            path: "--instance-type".into(),
+            reason: format!(
+                "nothing is published of {given}: only what the tree shows is known of the node"
+            ),
+        })
+    }
+
     fn check_type(&self) -> Result<(), Failure> {
         match &self.instance_type {
             Some(given) if !is_type_name(given) => Err(Failure::input(format!(

@@ -195,7 +195,7 @@ fn bad_segments() {
         (
             "name: kv, size: abc",
             "size: 'abc' is not a quantity: it must start with a digit; write digits and a unit, \
-             e.g. '1Gi', '512Mi' or '100G'",
+             e.g. '1Gi', '512Mi' or '100Gi'",
         ),
         (
             "name: kv, size: -1Gi",
@@ -204,7 +204,7 @@ fn bad_segments() {
         (
             "name: kv, size: ",
             "size: '' is not a quantity: it is empty; write digits and a unit, e.g. '1Gi', \
-             '512Mi' or '100G'",
+             '512Mi' or '100Gi'",
         ),
         ("name: kv", "size: missing; add it, e.g. 'size: 1Gi'"),
         (
@@ -755,7 +755,7 @@ fn segments_of_the_command_line() {
         (
             "kv=",
             "segments[kv].size: '' is not a quantity: it is empty; write digits and a unit, e.g. \
-             '1Gi', '512Mi' or '100G'",
+             '1Gi', '512Mi' or '100Gi'",
         ),
         (
             "kv=0Mi",
@@ -794,7 +794,7 @@ fn segments_of_the_command_line() {
         (
             "kv=abc,page=3Mi,numa=x",
             "segments[kv].size: 'abc' is not a quantity: it must start with a digit; write digits \
-             and a unit, e.g. '1Gi', '512Mi' or '100G'\n\
+             and a unit, e.g. '1Gi', '512Mi' or '100Gi'\n\
              segments[kv].page: '3Mi' is not a page size: it is not a power of two; write '2Mi' or \
              '4Mi'\n\
              segments[kv].numa: 'x' is not a NUMA policy; write 'local', 'interleave' or a node's \
@@ -916,7 +916,7 @@ fn files_that_are_none() {
         fails(&path),
         format!(
             "{shown}:3: segments[kv].size: 'abc' is not a quantity: it must start with a digit; \
-             write digits and a unit, e.g. '1Gi', '512Mi' or '100G'"
+             write digits and a unit, e.g. '1Gi', '512Mi' or '100Gi'"
         )
     );
     fs::write(&path, KV).unwrap();

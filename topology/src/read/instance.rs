@@ -48,10 +48,10 @@ fn named(vendor: &str, product: &str) -> Result<String, String> {
     match vendor {
         "Amazon EC2" if is_type => Ok(product.to_owned()),
         "Microsoft Corporation" | "Google" => Err(format!(
-            "{product:?}: {vendor}'s machines do not tell their type here; it has to be given"
+            "{product:?}: {vendor}'s machines do not tell their type here; --instance-type can tell it"
         )),
         _ => Err(format!(
-            "{product:?} of {vendor:?} is no known instance type; it has to be given"
+            "{product:?} of {vendor:?} is no known instance type; --instance-type can tell it"
         )),
     }
 }
@@ -79,8 +79,8 @@ mod tests {
         }
         assert_eq!(
             named("Google", "Google Compute Engine").unwrap_err(),
-            "\"Google Compute Engine\": Google's machines do not tell their type here; it has to \
-             be given"
+            "\"Google Compute Engine\": Google's machines do not tell their type here; --instance-type \
+             can tell it"
         );
     }
 

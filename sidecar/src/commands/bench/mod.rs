@@ -33,7 +33,8 @@ many times faster), register_share (registering in the whole of ours).
     #[command(after_help = "\
 Each rank is a process with buffers of its own; all are let go at once, and the slowest counts. The
 last line has planner_vs_best (the best cap's seconds over the planner's: 1 is the best), spread
-(worst over best) and whether the sweep shows contention at all: a spread under 1.3 says nothing.
+(worst over best) and whether the sweep shows contention: larger caps at least 1.3 times slower, and
+by more than one cap's own rounds differ.
 
   siding bench registration --ranks 4
   siding bench registration --ranks 2 --buffers FILE    (a line each: SIZE [COUNT], e.g. 391M 48)")]

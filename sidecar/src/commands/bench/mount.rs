@@ -38,7 +38,7 @@ pub(super) struct MountBenchArgs {
     #[arg(long, value_name = "PAGE", default_value = "2Mi")]
     page: Page,
     /// Rounds that count
-    #[arg(long, value_name = "N", default_value = "5", value_parser = whole::<NonZeroUsize>(1..=1000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "12", value_parser = whole::<NonZeroUsize>(1..=1000), allow_negative_numbers = true)]
     rounds: NonZeroUsize,
     /// A Python that has Mooncake's wheel (tests/mooncake/install makes one)
     #[arg(long, value_name = "PATH")]

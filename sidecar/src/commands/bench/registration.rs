@@ -151,7 +151,7 @@ impl RegistrationBenchArgs {
         let sweep = signals.interruptible(
             || ranks.stop(),
             || {
-                let bar = bar(caps.len() * self.rounds.get());
+                let bar = bar(caps.len() * self.rounds.get() + 1);
                 let result = sweep(&question, &ranks, || bar.inc(1));
                 bar.finish_and_clear();
                 result

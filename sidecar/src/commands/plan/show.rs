@@ -24,12 +24,20 @@ pub(super) fn table(plan: &Plan) -> String {
     for gpu in plan.rails.iter().flat_map(|rails| &rails.gpus) {
         let _ = writeln!(text, "GPU {}: {}", gpu.gpu, plain(&gpu.reason));
     }
-    let mut said = "";
-    for rank in plan.ranks.iter().filter(|rank| rank.gpus.is_empty()) {
-        if rank.reason != said {
-            said = &rank.reason;
-            let _ = writeln!(text, "rank {}: {}", rank.rank, plain(said));
-        }
+    let without: Vec<_> = plan
+        .ranks
+        .iter()
+        .filter(|rank| rank.gpus.is_empty())
+        .collect();
+    for alike in without.chunk_by(|one, next| one.reason == next.reason) {
+        let (Some(first), Some(last)) = (alike.first(), alike.last()) else {
+            continue;
+        };
+        let which = match alike {
+            [_] => format!("rank {}", first.rank),
+            _ => format!("ranks {} to {}", first.rank, last.rank),
+        };
+        let _ = writeln!(text, "{which}: {}", plain(&first.reason));
     }
     for segment in &plan.segments {
         let _ = writeln!(text, "{}", words(segment));
@@ -42,10 +50,7 @@ pub(super) fn table(plan: &Plan) -> String {
 
 /// All that was found, each as a line.
 fn findings(plan: &Plan) -> impl Iterator<Item = String> + '_ {
-    let of_rails = plan.rails.iter().flat_map(|rails| &rails.findings);
-    let of_rails = of_rails.map(|finding| plain(&finding.to_string()));
-    let of_plan = plan.findings.iter().map(|finding| plain(finding));
-    of_plan.chain(of_rails)
+    plan.findings.iter().map(|finding| plain(finding))
 }
 
 fn summary(text: &mut String, plan: &Plan) {
@@ -122,7 +127,12 @@ fn words(segment: &SegmentPlan) -> String {
         .as_ref()
         .map_or_else(String::new, |rails| format!(" ({})", plain(&rails.reason)));
     let (name, size) = (&segment.name, binary(segment.bytes));
-    format!("{name}: {size} on {nics} NICs{rails}: {}", segment.reason)
+    let noun = if segment.nic_count == Some(1) {
+        "NIC"
+    } else {
+        "NICs"
+    };
+    format!("{name}: {size} on {nics} {noun}{rails}: {}", segment.reason)
 }
 
 /// Variables of the environment of Mooncake. What is unknown is left out: a 0 or an empty value
@@ -157,6 +167,12 @@ pub(super) fn env(plan: &Plan, only: Option<usize>) -> Result<String, Failure> {
         let gpus = or_dash(rank.gpus.iter().map(ToString::to_string).collect(), " ");
         let _ = writeln!(text, "# rank {} (GPUs {gpus}):", rank.rank);
         let _ = writeln!(text, "{comment}{NIC_VARIABLE}={}", nics.join(","));
+    }
+    for rank in ranks {
+        if rank.nics.as_ref().is_none_or(Vec::is_empty) {
+            let (rank, why) = (rank.rank, plain(&rank.reason));
+            let _ = writeln!(text, "# rank {rank}: no {NIC_VARIABLE}: {why}");
+        }
     }
     for finding in findings(plan) {
         let _ = writeln!(text, "# finding: {finding}");

@@ -29,8 +29,12 @@ pub(super) fn table(node: &Node) -> String {
         Some(cores) => writeln!(text, "cores: {} ({:?})", cores.count, cores.source),
         None => writeln!(text, "cores: unknown"),
     };
-    section(&mut text, "NUMA nodes", Some(&numa(&node.numa)));
-    section(&mut text, "huge pages", Some(&pools(&node.pools)));
+    section(&mut text, "NUMA nodes", told(&node.numa).map(numa).as_ref());
+    section(
+        &mut text,
+        "huge pages",
+        told(&node.pools).map(pools).as_ref(),
+    );
     section(&mut text, "GPUs", node.gpus.as_deref().map(gpus).as_ref());
     section(&mut text, "NICs", node.nics.as_deref().map(nics).as_ref());
     if !node.known_gpus().is_empty() && !node.known_nics().is_empty() {
@@ -43,6 +47,11 @@ pub(super) fn table(node: &Node) -> String {
         let _ = writeln!(text, "  {}", plain(&finding.to_string()));
     }
     text
+}
+
+/// A kernel without NUMA or without huge pages tells none; so does a tree that lacks them.
+fn told<T>(all: &[T]) -> Option<&[T]> {
+    (!all.is_empty()).then_some(all)
 }
 
 fn section(text: &mut String, title: &str, table: Option<&Table>) {
@@ -264,7 +273,7 @@ mod tests {
     fn nothing_is_unknown_and_not_zero() {
         let empty = tempfile::tempdir().unwrap();
         let text = table(&read_node(&Root::at(empty.path()), &ReadOptions::default()));
-        let start = "instance type: unknown\ncores: unknown\n\nNUMA nodes: none\n\nhuge pages: none\n\n\
+        let start = "instance type: unknown\ncores: unknown\n\nNUMA nodes: unknown\n\nhuge pages: unknown\n\n\
              GPUs: unknown\n\nNICs: unknown\n";
         assert!(text.starts_with(start), "{text}");
     }

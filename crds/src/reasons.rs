@@ -63,6 +63,11 @@ reasons! {
         AmbiguousHugePages,
         /// Its annotations leave no room for those of the sidecar.
         AnnotationsFull,
+        /// A LimitRange of its namespace would refuse it with a sidecar, or gives the sidecar what does not go
+        /// with it.
+        LimitRange,
+        /// A ResourceQuota of its namespace would refuse it with a sidecar.
+        ResourceQuota,
     }
 }
 

@@ -372,3 +372,87 @@ spec:
         }
     }
 }
+
+/// An object whose limit lets the engine in, and not its sidecar: by what is left, and by what a container may have.
+const LIMITS: [(&str, &str, &str, &str); 2] = [
+    (
+        "ResourceQuota",
+        "{hard: {limits.memory: 80Mi}}",
+        "exceeded quota: limit, requested: limits.memory=105Mi, used: limits.memory=0, limited: limits.memory=80Mi",
+        "ResourceQuota 'limit' has 80Mi of 80Mi of limits.memory left, and the pod with its sidecar takes 105Mi; \
+         raise its spec.hard of limits.memory to 105Mi, or make the segments of StorePool 'kv' smaller",
+    ),
+    (
+        "LimitRange",
+        "{limits: [{type: Container, max: {memory: 70Mi}}]}",
+        "maximum memory usage per Container is 70Mi, but limit is 73Mi",
+        "LimitRange 'limit' allows a container 70Mi of memory at most, and the sidecar has a limit of 73Mi; \
+         raise its max.memory of type Container to 73Mi, or make the segments of StorePool 'kv' smaller",
+    ),
+];
+
+/// The API server refuses the same pod where somebody else gives it a container like the sidecar.
+#[test]
+fn a_pod_runs_without_a_sidecar_that_its_namespace_has_no_room_for() {
+    let product = Product::installed();
+    let _shared = product.shared();
+    for (kind, spec, refusal, words) in LIMITS {
+        let namespace = product.namespace(&format!("room-{}", kind.to_lowercase()));
+        let name = namespace.name();
+        let limit = |spec: &str| {
+            let metadata = format!("{{name: limit, namespace: {name}}}");
+            format!("{{apiVersion: v1, kind: {kind}, metadata: {metadata}, spec: {spec}}}")
+        };
+        product.cluster.apply(&limit(spec));
+        declare(
+            product,
+            &namespace,
+            "kv",
+            "segments: [{name: kv, size: 8Mi, pageSize: 4Ki}]",
+        );
+        product.until(&["-n", name, kind, "limit"], |limit| {
+            kind == "LimitRange" || limit["status"]["used"]["limits.memory"] == "0"
+        });
+        let mut pod = engine(&namespace, "engine", "kv");
+        let memory = |amount: &str| json!({"limits": {"memory": amount}});
+        pod["spec"]["containers"][0]["resources"] = memory("32Mi");
+        let mut other = pod.clone();
+        other["metadata"]["labels"]["siding.dev/inject"] = json!("disabled");
+        other["spec"]["initContainers"] = json!([
+            {"name": "proxy", "image": BUSYBOX, "restartPolicy": "Always", "resources": memory("73Mi")},
+        ]);
+        let said = tried(product, &other);
+        assert!(said.err.contains(refusal), "{}{}", said.out, said.err);
+
+        let replicas = json!({
+            "apiVersion": "apps/v1", "kind": "ReplicaSet",
+            "metadata": {"name": "engine", "namespace": name},
+            "spec": {
+                "replicas": 1, "selector": {"matchLabels": {"app": "kv"}},
+                "template": {"metadata": {"labels": {"app": "kv"}}, "spec": pod["spec"]},
+            },
+        });
+        product.cluster.apply(&replicas.to_string());
+        let heard = told(product, &namespace, "engine", kind);
+        assert_eq!(heard, format!("its pods get no sidecar: {words}"));
+        product.until(&["-n", name, "replicaset", "engine"], |replicas| {
+            replicas["status"]["readyReplicas"] == 1
+        });
+        let pods = product.cluster.get(&["-n", name, "pods", "-l", "app=kv"]);
+        let made = &pods["items"][0];
+        assert_eq!(made["spec"]["initContainers"], Value::Null);
+        let skipped = &made["metadata"]["annotations"]["siding.dev/skipped"];
+        assert_eq!(skipped, &json!(format!("{kind}: {words}")));
+
+        // With what is asked for, beside the 32Mi that the pod uses by now, the next one has its sidecar.
+        product.cluster.apply(&limit(
+            &spec.replace("80Mi", "137Mi").replace("70Mi", "73Mi"),
+        ));
+        eventually(|| {
+            let said = tried(product, &pod);
+            let made: Value = serde_json::from_str(&said.out).unwrap_or_default();
+            let is_there = made["spec"]["initContainers"][0]["name"] == "siding";
+            is_there.then_some(()).ok_or(said.out + &said.err)
+        });
+    }
+}

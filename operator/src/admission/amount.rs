@@ -1,11 +1,14 @@
 //! Amounts of any resource, exactly: to compare a request with a limit.
 
 use serde_json::Value;
+use siding_crds::format_bytes;
 
 /// Digits that are read; more are no amount that a pod could have.
 const DIGITS: usize = 24;
 /// The unit that all amounts are counted in: 10^-9, the finest that Kubernetes has.
 const NANO_EXPONENT: i32 = 9;
+/// One, in that unit.
+pub(super) const UNIT: i128 = 1_000_000_000;
 
 /// A quantity of CPUs, bytes or devices in units of 10^-9, as Kubernetes writes them. `None` where it is
 /// not a quantity or no plausible one.
@@ -43,6 +46,21 @@ pub(super) fn parse(text: &str) -> Option<i128> {
     Some(sign * nanos)
 }
 
+/// An amount of a resource as Kubernetes writes it: bytes in binary units, other things in whole ones or
+/// thousandths.
+pub(super) fn shown(resource: &str, amount: i128) -> String {
+    let is_bytes =
+        matches!(resource, "memory" | "ephemeral-storage") || resource.starts_with("hugepages-");
+    match (exact_div(amount, UNIT), exact_div(amount, UNIT / 1000)) {
+        (Some(whole), _) => match u64::try_from(whole) {
+            Ok(bytes) if is_bytes => format_bytes(bytes),
+            _ => whole.to_string(),
+        },
+        (None, Some(thousandths)) => format!("{thousandths}m"),
+        (None, None) => format!("{amount}n"),
+    }
+}
+
 fn exact_div(dividend: i128, divisor: i128) -> Option<i128> {
     (dividend % divisor == 0).then_some(dividend / divisor)
 }
@@ -64,6 +82,7 @@ fn scale(unit: &str) -> Option<(i128, i32)> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 
@@ -85,6 +104,22 @@ mod tests {
         }
         assert_eq!(parse("2"), Some(2_000_000_000));
         assert_eq!(parse("-1"), Some(-1_000_000_000));
+    }
+
+    #[test]
+    fn as_kubernetes_writes_it() {
+        let cases = [
+            ("memory", "1024Mi", "1Gi"),
+            ("hugepages-2Mi", "1e3", "1000"),
+            ("cpu", "2000m", "2"),
+            ("cpu", "1024", "1024"),
+            ("cpu", "0.1", "100m"),
+            ("cpu", "5n", "5n"),
+            ("memory", "-2", "-2"),
+        ];
+        for (resource, text, wanted) in cases {
+            assert_eq!(shown(resource, parse(text).unwrap()), wanted, "{text}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use super::seed::Seed;
 use super::skip::{self, Skipped};
 use super::volumes::{self, Volume};
 use super::wish::Wish;
-use super::{Level, World, config, engine, port, security, select};
+use super::{Level, World, config, engine, port, room, security, select};
 
 /// Annotations by which Prometheus finds what to scrape.
 const PROMETHEUS: &str = "prometheus.io/";
@@ -66,6 +66,7 @@ pub(super) fn inject(asked: &Asked<'_>, world: &World<'_>) -> Result<Injected, S
         volumes: &volumes,
         port,
     });
+    room::check(pod, &container, wish.pool, &world.room)?;
 
     let mut patch = Patch::of(pod.value());
     patch.merge("/metadata/labels", members([(POOL, wish.pool)]));

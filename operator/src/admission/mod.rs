@@ -17,6 +17,7 @@ mod pod;
 mod port;
 mod probes;
 mod review;
+mod room;
 mod security;
 mod seed;
 mod select;
@@ -43,6 +44,7 @@ pub use patch::{Op, PatchOperation};
 pub use port::DYNAMIC_PORTS;
 pub use probes::mount_budget_seconds;
 pub use review::{BadReview, Review, Reviewed};
+pub use room::{LimitRange, Quota, Room};
 pub use security::Level;
 pub use wish::Demand;
 
@@ -53,6 +55,8 @@ pub struct World<'a> {
     pub pools: Cow<'a, [Arc<StorePool>]>,
     /// The labels of the namespace; `None` where they can't be had.
     pub namespace_labels: Option<Cow<'a, BTreeMap<String, String>>>,
+    /// The limits of the namespace.
+    pub room: Room,
     /// What the operator was told.
     pub defaults: &'a Defaults,
     /// Hardware threads of the smallest node that the pod may land on; `None` where unknown.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{self, Namespace, Node, Pod, ResourceQuota};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
@@ -16,6 +16,7 @@ use siding_crds::api::{NodeTopology, StoreMount, StorePool};
 use siding_crds::names;
 use tracing::warn;
 
+use crate::admission::{LimitRange, Quota};
 use facts::{MountFacts, NodeFacts, PodFacts, TopologyFacts};
 use slim::{Key, Slim};
 
@@ -34,6 +35,10 @@ pub struct Caches {
     pub topologies: Slim<TopologyFacts>,
     /// What became of mounts.
     pub mounts: Slim<MountFacts>,
+    /// What limits containers and pods.
+    pub limit_ranges: Slim<LimitRange>,
+    /// What limits namespaces.
+    pub quotas: Slim<Quota>,
 }
 
 impl Default for Caches {
@@ -45,6 +50,8 @@ impl Default for Caches {
             nodes: Slim::default(),
             topologies: Slim::default(),
             mounts: Slim::default(),
+            limit_ranges: Slim::default(),
+            quotas: Slim::default(),
         }
     }
 }
@@ -59,6 +66,8 @@ impl Caches {
             && self.nodes.is_complete()
             && self.topologies.is_complete()
             && self.mounts.is_complete()
+            && self.limit_ranges.is_complete()
+            && self.quotas.is_complete()
     }
 
     /// Ranks of our pods on a node, a pod left out.
@@ -79,7 +88,9 @@ impl Caches {
             self.follow_pods(client.clone()).boxed(),
             self.follow_nodes(client.clone()).boxed(),
             self.follow_topologies(client.clone()).boxed(),
-            self.follow_mounts(client).boxed(),
+            self.follow_mounts(client.clone()).boxed(),
+            self.follow_limit_ranges(client.clone()).boxed(),
+            self.follow_quotas(client).boxed(),
         ];
         join_all(watches).await;
     }
@@ -142,6 +153,22 @@ impl Caches {
         };
         self.mounts.follow("StoreMount", watch, facts_of).await;
     }
+
+    async fn follow_limit_ranges(&self, client: Client) {
+        let api: Api<v1::LimitRange> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |range: &v1::LimitRange| Some((facts::key(range), LimitRange::of(range)));
+        self.limit_ranges
+            .follow("LimitRange", watch, facts_of)
+            .await;
+    }
+
+    async fn follow_quotas(&self, client: Client) {
+        let api: Api<ResourceQuota> = Api::all(client);
+        let watch = watcher(api, watcher::Config::default()).default_backoff();
+        let facts_of = |quota: &ResourceQuota| Some((facts::key(quota), Quota::of(quota)));
+        self.quotas.follow("ResourceQuota", watch, facts_of).await;
+    }
 }
 
 /// One object that can't be read must not stop the others from being seen.
@@ -160,4 +187,36 @@ fn readable<K: Clone>(kind: &str, object: &DeserializeGuard<K>) -> Option<K> {
 fn without_managed_fields<K: ResourceExt>(mut object: K) -> K {
     object.managed_fields_mut().clear();
     object
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::runtime::watcher::Event;
+
+    use super::*;
+
+    fn list<V: PartialEq + Send + Sync + 'static>(slim: &Slim<V>) {
+        slim.take(Event::<()>::Init, |()| None);
+        slim.take(Event::<()>::InitDone, |()| None);
+    }
+
+    #[test]
+    fn all_lists_are_waited_for() {
+        let caches = Caches::default();
+        let lists: [fn(&Caches); 8] = [
+            |caches| list(&caches.pools),
+            |caches| list(&caches.namespaces),
+            |caches| list(&caches.pods),
+            |caches| list(&caches.nodes),
+            |caches| list(&caches.topologies),
+            |caches| list(&caches.mounts),
+            |caches| list(&caches.limit_ranges),
+            |caches| list(&caches.quotas),
+        ];
+        for list in lists {
+            assert!(!caches.are_complete());
+            list(&caches);
+        }
+        assert!(caches.are_complete());
+    }
 }

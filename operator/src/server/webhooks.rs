@@ -17,7 +17,7 @@ use siding_topology::catalogue::Catalogue;
 use tokio::time::timeout;
 use tracing::{debug, info};
 
-use crate::admission::{self, Asked, BadReview, Defaults, Review, Reviewed, Verdict, World};
+use crate::admission::{self, Asked, BadReview, Defaults, Review, Reviewed, Room, Verdict, World};
 use crate::binding::{self, Binding};
 use crate::caches::Caches;
 use crate::caches::facts::PodFacts;
@@ -159,9 +159,19 @@ impl Webhooks {
                 .collect::<Vec<_>>()
                 .into(),
             namespace_labels: labels.map(Cow::Owned),
+            room: self.room(asked.namespace),
             defaults: &self.defaults,
             fewest_cores: fewest,
             most_gpus,
+        }
+    }
+
+    fn room(&self, namespace: &str) -> Room {
+        let limit_ranges = self.caches.limit_ranges.of_namespace(namespace);
+        let quotas = self.caches.quotas.of_namespace(namespace);
+        Room {
+            limit_ranges: limit_ranges.into_iter().map(|(_, range)| range).collect(),
+            quotas: quotas.into_iter().map(|(_, quota)| quota).collect(),
         }
     }
 

@@ -120,13 +120,50 @@ fn any_pod() -> impl Strategy<Value = Value> {
     })
 }
 
+/// One that any pod may break, or none.
+fn any_room() -> impl Strategy<Value = Room> {
+    let resource = select(vec![
+        "cpu",
+        "memory",
+        "hugepages-2Mi",
+        "limits.cpu",
+        "requests.a.b/c",
+        "pods",
+    ]);
+    let amounts = || {
+        let amount = select(vec!["0", "100m", "1", "71Mi", "2Gi", "9Ei"]);
+        option::of(btree_map(resource.clone(), amount, 0..4))
+    };
+    let limits = (
+        amounts(),
+        amounts(),
+        amounts(),
+        select(vec!["Container", "Pod"]),
+    );
+    let quota = (
+        amounts(),
+        amounts(),
+        select(vec![json!([]), json!(["NotBestEffort"])]),
+    );
+    let rooms = (limits, quota).prop_map(|((min, max, ratio, of), (hard, used, scopes))| {
+        let limits = json!([{"type": of, "min": min, "max": max, "maxLimitRequestRatio": ratio}]);
+        let range = json!({"metadata": {"name": "l"}, "spec": {"limits": limits}});
+        let quota = json!({"metadata": {"name": "q"}, "spec": {"scopes": scopes}, "status": {"hard": hard, "used": used}});
+        Room {
+            limit_ranges: vec![Arc::new(LimitRange::of(&serde_json::from_value(range).unwrap()))],
+            quotas: vec![Arc::new(Quota::of(&serde_json::from_value(quota).unwrap()))],
+        }
+    });
+    prop_oneof![Just(Room::default()), rooms]
+}
+
 fn any_scene() -> impl Strategy<Value = Scene> {
     let page = select(vec!["2Mi", "1Gi", "4Ki", "Transparent"]);
     let level = option::of(select(vec!["privileged", "baseline", "restricted", "odd"]));
     let mode = select(vec!["Auto", "None", "HostPath"]);
     let cores = option::of(0..500_usize);
-    (page, level, mode, cores, option::of(0..20_u32)).prop_map(
-        |(page, level, mode, cores, gpus)| {
+    (page, level, mode, cores, option::of(0..20_u32), any_room()).prop_map(
+        |(page, level, mode, cores, gpus, room)| {
             let scene = Scene::with(json!({
                 "segments": [{"name": "kv", "size": "2Gi", "pageSize": page}],
                 "deviceAccess": {"mode": mode},
@@ -137,6 +174,7 @@ fn any_scene() -> impl Strategy<Value = Scene> {
             };
             scene.fewest_cores = cores;
             scene.most_gpus = gpus;
+            scene.room = room;
             scene
         },
     )

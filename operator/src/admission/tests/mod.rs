@@ -19,6 +19,7 @@ use super::*;
 pub(super) struct Scene {
     pools: Vec<Arc<StorePool>>,
     labels: Option<BTreeMap<String, String>>,
+    room: Room,
     defaults: Defaults,
     fewest_cores: Option<usize>,
     most_gpus: Option<u32>,
@@ -34,6 +35,7 @@ impl Scene {
         Self {
             pools,
             labels: Some(BTreeMap::new()),
+            room: Room::default(),
             defaults: Defaults::new("registry.example/siding:1"),
             fewest_cores: None,
             most_gpus: None,
@@ -66,6 +68,7 @@ impl Scene {
         World {
             pools: Cow::Borrowed(&self.pools),
             namespace_labels: self.labels.as_ref().map(Cow::Borrowed),
+            room: self.room.clone(),
             defaults: &self.defaults,
             fewest_cores: self.fewest_cores.and_then(NonZeroUsize::new),
             most_gpus: self.most_gpus,

@@ -4,6 +4,7 @@ use kube::runtime::watcher::Event;
 use siding_crds::api::StorePool;
 
 use super::*;
+use crate::admission::{LimitRange, Quota};
 use crate::caches::facts;
 use crate::live::fake::Fake;
 
@@ -146,4 +147,69 @@ async fn a_pod_that_no_pool_selects_is_skipped_after_a_look_and_one_that_has_a_p
         assert_eq!(reviewed.verdict.skip(), Some(Skip::NoPool));
     }
     assert_eq!(fake.asked(), 1, "nothing new was found a moment before");
+}
+
+fn know_quota(caches: &Caches, namespace: &str, used: &str) {
+    let hard = json!({"hugepages-2Mi": "2Gi"});
+    let quota = json!({
+        "metadata": {"name": "pages", "namespace": namespace}, "spec": {"hard": hard},
+        "status": {"hard": hard, "used": {"hugepages-2Mi": used}},
+    });
+    let quota = serde_json::from_value(quota).unwrap();
+    let of = |quota: &_| Some((facts::key(quota), Quota::of(quota)));
+    caches.quotas.take(Event::Apply(quota), of);
+}
+
+fn know_limit_range(caches: &Caches, namespace: &str, most: &str) {
+    let limits = json!([{"type": "Container", "max": {"memory": most}}]);
+    let range =
+        json!({"metadata": {"name": "small", "namespace": namespace}, "spec": {"limits": limits}});
+    let range = serde_json::from_value(range).unwrap();
+    let of = |range: &_| Some((facts::key(range), LimitRange::of(range)));
+    caches.limit_ranges.take(Event::Apply(range), of);
+}
+
+#[tokio::test]
+async fn a_pod_is_let_in_without_a_sidecar_that_its_namespace_has_no_room_for() {
+    let webhooks = webhooks(&Fake::of_labels(Duration::ZERO, None));
+    let caches = &webhooks.caches;
+    know_namespace(caches);
+    know_pool(caches, pool("kv", "engine"));
+    know_quota(caches, "model", "2Gi");
+    know_limit_range(caches, "models-2", "1Mi");
+    let skip = async || {
+        let reviewed = webhooks.review(&review_of("engine")).await.unwrap();
+        reviewed.verdict.skip()
+    };
+    assert_eq!(skip().await, None, "those of other namespaces");
+    know_quota(caches, "models", "1Gi");
+    know_limit_range(caches, "models", "71Mi");
+    assert_eq!(skip().await, None, "there is room");
+    know_limit_range(caches, "models", "70Mi");
+    assert_eq!(skip().await, Some(Skip::LimitRange));
+    know_limit_range(caches, "models", "71Mi");
+    know_quota(caches, "models", "1026Mi");
+
+    let reviewed = webhooks.review(&review_of("engine")).await.unwrap();
+    let answer: Value = serde_json::from_slice(&reviewed.body).unwrap();
+    assert_eq!(answer["response"]["allowed"], true);
+    let message = "ResourceQuota 'pages' has 1022Mi of 2Gi of hugepages-2Mi left, and the pod with its sidecar takes 1Gi; \
+                   raise its spec.hard of hugepages-2Mi to 2050Mi, or make the segments of StorePool 'kv' smaller";
+    assert_eq!(
+        answer["response"]["warnings"],
+        json!([format!("siding: no sidecar: ResourceQuota: {message}")])
+    );
+    let patch: Vec<Value> = reviewed
+        .verdict
+        .operations()
+        .iter()
+        .map(|one| one.value.clone())
+        .collect();
+    assert_eq!(
+        patch,
+        [
+            json!({"siding.dev/skipped": format!("ResourceQuota: {message}")}),
+            json!("ResourceQuota"),
+        ]
+    );
 }

@@ -16,6 +16,7 @@ use crate::catalogue::{CatalogueEntry, Layout};
 use crate::node::{Gpu, Nic, Node, PciPlace, Unusable};
 use crate::pci::PciAddress;
 use crate::root::Finding;
+use crate::size::count;
 use crate::split::shares;
 
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
@@ -235,12 +236,6 @@ fn usable(node: &Node) -> Vec<&Nic> {
 fn order(nic: &Nic) -> (bool, Option<PciAddress>, usize, &str) {
     let address = nic.place.as_ref().map(|place| place.address);
     (address.is_none(), address, nic.name.len(), &nic.name)
-}
-
-/// `1 NIC`, `2 NICs`.
-fn count(n: usize, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {noun}{plural}")
 }
 
 /// What was found for one GPU: its NICs by their index.

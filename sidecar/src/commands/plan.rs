@@ -79,7 +79,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TYPE")]
     instance_type: Option<String>,
     /// A host segment of the node that is to fit into its NICs' page entries; pages of 4Ki where
-    /// none are named. May be given several times: all are on the node at once
+    /// none are named. May be given several times: all are on the node at once, in any order
     #[arg(long = "segment", value_name = "[NAME=]SIZE[,page=…][,numa=N]", value_parser = segment)]
     segments: Vec<SegmentInput>,
     /// Count software devices (rdma_rxe, siw) as usable
@@ -369,8 +369,8 @@ mod tests {
         let failure = refused(&planned(&node, &["1Ti", "kv=4Ti"])).unwrap_err();
         assert_eq!(
             failure.message,
-            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; 32 NICs with 14680064 free \
-             ones each have 469762048, enough for 1792Gi; pages of 2Mi would fit"
+            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; its 32 NICs have 469762048 left, \
+             enough for 1792Gi; pages of 2Mi would fit"
         );
     }
 
@@ -521,7 +521,7 @@ mod tests {
             "ranks: 2 (8 GPUs, 4 a rank)\n",
             "GPU 0000:86:00.0: below the bridge 0000:78:00.0: 4 usable NICs\n",
             "kv: 64Gi on 16 NICs (the 16 usable NICs of NUMA node 0: 1600 Gbit/s): whole on every \
-             NIC: 32768 page entries of 2Mi on each NIC, of 23068672 that were free\n",
+             NIC: 32768 page entries of 2Mi on each NIC, of 23068672\n",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }

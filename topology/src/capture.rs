@@ -3,6 +3,7 @@
 mod archive;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -99,7 +100,7 @@ impl Tree {
         self.add(path, Entry::Link(target.to_owned()));
     }
 
-    pub(crate) fn add_names(&mut self, folder: &Path, names: &[String]) {
+    pub(crate) fn add_names(&mut self, folder: &Path, names: &[OsString]) {
         self.add_folder(folder);
         for name in names {
             self.add(&folder.join(name), Entry::Name);
@@ -137,7 +138,7 @@ impl Tree {
     }
 
     fn add(&mut self, path: &Path, entry: Entry) {
-        let is_long = |name: &std::ffi::OsStr| name.len() > MAX_NAME_BYTES;
+        let is_long = |name: &OsStr| name.len() > MAX_NAME_BYTES;
         if path.as_os_str().len() > MAX_PATH_BYTES || path.iter().any(is_long) {
             return;
         }
@@ -199,7 +200,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         match self.entries.get(folder) {
             Some(Entry::Folder) => {}
             Some(Entry::Unread(reason) | Entry::Closed(reason)) => return Err(error(reason)),
@@ -210,8 +211,8 @@ impl Tree {
         let below = self.entries.range(folder.to_owned()..).skip(1);
         let below = below.take_while(|(path, _)| path.starts_with(folder));
         let children = below.filter(|(path, _)| path.parent() == Some(folder));
-        let names = children.filter_map(|(path, _)| path.file_name()?.to_str());
-        Ok(names.map(str::to_owned).collect())
+        let names = children.filter_map(|(path, _)| path.file_name());
+        Ok(names.map(OsStr::to_owned).collect())
     }
 }
 
@@ -241,7 +242,7 @@ mod tests {
         let mut tree = Tree::default();
         tree.add_absent(path);
         assert!(tree.entries.is_empty());
-        tree.add_names(Path::new("d"), &["a".to_owned()]);
+        tree.add_names(Path::new("d"), &["a".into()]);
         tree.add_unread(path, NO_FOLDER);
         tree.add_absent(path);
         tree.add_folder(path);

@@ -20,6 +20,17 @@ pub(crate) fn kilobytes(text: &str, key: &str) -> Option<u64> {
     number(count)?.checked_mul(1024)
 }
 
+/// One name in a path, as a file tells it: nothing that leads elsewhere, and nothing of which a part
+/// was replaced as it is not UTF-8.
+pub(crate) fn name(text: &str) -> Option<&str> {
+    const MOST_BYTES: usize = 255;
+    let text = text.trim();
+    let is_name = (1..=MOST_BYTES).contains(&text.len())
+        && !matches!(text, "." | "..")
+        && !text.contains(['/', char::REPLACEMENT_CHARACTER]);
+    is_name.then_some(text)
+}
+
 /// "expected X, found Y", with no more of Y than a line can hold.
 pub(crate) fn unexpected(wanted: &str, found: &str) -> String {
     const SHOWN: usize = 60;
@@ -61,6 +72,16 @@ mod tests {
         assert_eq!(kilobytes(text, "HugePages_Total"), None, "no unit");
         assert_eq!(kilobytes(text, "Big"), None, "overflow");
         assert_eq!(value(text, "HugePages_Total"), Some("3"));
+    }
+
+    #[test]
+    fn names_lead_nowhere_else() {
+        assert_eq!(name(" ens5\n"), Some("ens5"));
+        assert_eq!(name(&"x".repeat(255)).map(str::len), Some(255));
+        let long = "x".repeat(256);
+        for text in ["", "\n", ".", "..", "a/b", "/", "a\u{fffd}", &long] {
+            assert_eq!(name(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::fields;
 use crate::mountinfo::{self, MOUNTINFO, Mount};
 use crate::numa;
-use crate::root::{Finding, Root};
+use crate::root::{Finding, Root, as_text};
 
 const POOLS: &str = "sys/kernel/mm/hugepages";
 
@@ -56,6 +56,7 @@ impl Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HugetlbMount {
     /// Where it is mounted.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// The bytes of its pages.
     pub page_bytes: u64,

@@ -238,7 +238,7 @@ fn what_is_missing_is_said() {
         "sys/class/dmi/id/product_name: \"Standard PC (Q35 + ICH9, 2009)\" of \"QEMU\" is no known \
          instance type; --instance-type can tell it",
         "proc/driver/nvidia/gpus: does not exist: the GPUs' UUIDs are unknown",
-        "sys/bus/pci/devices: 0 GPUs and 1 NICs are on no NUMA node that the kernel tells",
+        "sys/bus/pci/devices: 0 GPUs and 1 NIC are on no NUMA node that the kernel tells",
     ];
     assert_eq!(said(&read(false).findings), want);
     assert_eq!(said(&read(true).findings), want);

@@ -135,6 +135,6 @@ fn findings_are_bounded_and_cost_no_more_than_reading() {
     let took = start.elapsed();
     let (last, others) = node.findings.split_last().unwrap();
     assert_eq!(others.len(), 500);
-    assert_eq!(last.reason, "9506 more findings are left out");
+    assert_eq!(last.reason, "9506 more findings left out");
     assert!(took < Duration::from_secs(15), "{took:?}");
 }

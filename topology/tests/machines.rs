@@ -293,7 +293,7 @@ fn everything_on_bus_0_of_no_numa_node() {
         let node = node(instance_type);
         assert_eq!(
             reasons(&node),
-            ["8 GPUs and 1 NICs are on no NUMA node that the kernel tells"]
+            ["8 GPUs and 1 NIC are on no NUMA node that the kernel tells"]
         );
         assert_eq!(node.cores.unwrap().count.get(), threads);
         assert_eq!(
@@ -312,7 +312,7 @@ fn c5n() {
     let node = node("c5n.18xlarge");
     assert_eq!(
         reasons(&node),
-        ["0 GPUs and 1 NICs are on no NUMA node that the kernel tells"]
+        ["0 GPUs and 1 NIC are on no NUMA node that the kernel tells"]
     );
     assert_eq!(node.cores.unwrap().count.get(), 72);
     assert_eq!(gpus(&node), [""; 0]);
@@ -430,6 +430,14 @@ fn mig_is_said() {
     assert_eq!(
         reasons(&node),
         ["GPU 0000:10:1d.0 is cut into 7 MIG instances: what is planned is for the whole GPU"]
+    );
+    let Role::Gpu { mig_instances, .. } = &mut machine.device("0000:10:1d.0").role else {
+        panic!("not a GPU");
+    };
+    *mig_instances = 1;
+    assert_eq!(
+        reasons(&read(&machine)),
+        ["GPU 0000:10:1d.0 is cut into 1 MIG instance: what is planned is for the whole GPU"]
     );
 }
 
@@ -562,7 +570,7 @@ fn gaps_of_a_device_are_said_and_no_gpu_is_dropped() {
     assert_eq!(
         said,
         [
-            "1 GPUs and 0 NICs are on no NUMA node that the kernel tells",
+            "1 GPU and 0 NICs are on no NUMA node that the kernel tells",
             "does not exist",
             "does not exist",
             "does not exist",

@@ -29,8 +29,10 @@ impl Function {
     pub(super) fn on(real: &Path) -> Option<Self> {
         let (mut root, mut chain, mut folder) = (None, Vec::new(), PathBuf::new());
         let mut walked = PathBuf::new();
-        for part in real.iter().filter_map(|part| part.to_str()) {
+        for part in real {
             walked.push(part);
+            // What is no text is a level without a meaning, as a virtual bus is.
+            let part = part.to_str().unwrap_or_default();
             if is_host_bridge(part) {
                 (root, chain) = (Some(part.to_owned()), Vec::new());
             } else if let Ok(address) = part.parse() {

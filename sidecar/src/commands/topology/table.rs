@@ -244,7 +244,7 @@ mod tests {
             "\nGPUs: none\n",
             "┆ unknown ┆ pci0000:00",
             "\nfindings:\n  /",
-            ": 0 GPUs and 1 NICs are on no NUMA node that the kernel tells\n",
+            ": 0 GPUs and 1 NIC are on no NUMA node that the kernel tells\n",
         ] {
             assert!(text.contains(want), "{want}\n{text}");
         }

@@ -47,10 +47,10 @@ pub(crate) fn node(gpus: &[Gpu], nics: &[Nic]) -> Node {
     Node {
         instance_type: None,
         cores: None,
-        numa: Vec::new(),
+        numa: Some(Vec::new()),
         gpus: Some(gpus.to_vec()),
         nics: Some(nics.to_vec()),
-        pools: Vec::new(),
+        pools: Some(Vec::new()),
         findings: Vec::new(),
     }
 }

@@ -2,6 +2,7 @@
 
 mod written;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
@@ -20,20 +21,42 @@ pub struct Node {
     pub instance_type: Option<String>,
     /// The node's hardware threads, never the reader's own cgroup; unknown where nothing tells.
     pub cores: Option<NodeCores>,
-    /// NUMA nodes, ascending; empty where the kernel has none.
-    pub numa: Vec<NumaNode>,
+    /// NUMA nodes, ascending; empty where the kernel has none, `None` where it is unknown which there
+    /// are.
+    pub numa: Option<Vec<NumaNode>>,
     /// GPUs by PCI address; `None` where it is unknown which there are, or how many.
     pub gpus: Option<Vec<Gpu>>,
     /// NICs by name, numbers in names ordered as numbers; `None` where it is unknown which there
     /// are.
     pub nics: Option<Vec<Nic>>,
-    /// Huge-page pools, smallest page first.
-    pub pools: Vec<Pool>,
+    /// Huge-page pools, smallest page first; empty where the kernel has none, `None` where it is
+    /// unknown which there are.
+    pub pools: Option<Vec<Pool>>,
     /// What could not be read, is odd, or contradicts the rest.
     pub findings: Vec<Finding>,
 }
 
 impl Node {
+    /// The numbers of the NUMA nodes, ascending: those that are listed, and those that devices are
+    /// on; `None` where it is unknown which there are. All memory of a kernel without NUMA is node 0's.
+    #[must_use]
+    pub fn numa_ids(&self) -> Option<BTreeSet<u32>> {
+        let listed = self.numa.as_ref()?.iter().map(|node| node.id);
+        let mut ids: BTreeSet<u32> = listed.chain(self.numa_of_devices()).collect();
+        if ids.is_empty() {
+            ids.insert(0);
+        }
+        Some(ids)
+    }
+
+    /// The NUMA nodes that devices are on, one for each device that is on one.
+    pub(crate) fn numa_of_devices(&self) -> impl Iterator<Item = u32> + '_ {
+        let gpus = self.known_gpus().iter().map(|gpu| &gpu.place);
+        let nics = self.known_nics().iter();
+        let places = gpus.chain(nics.filter_map(|nic| nic.place.as_ref()));
+        places.filter_map(|place| place.numa)
+    }
+
     /// The GPUs as far as they are known: none where it is unknown which there are.
     #[must_use]
     pub fn known_gpus(&self) -> &[Gpu] {

@@ -58,15 +58,16 @@ fn two_sockets() {
     assert_eq!(node.instance_type, None);
     let cores = node.cores.unwrap();
     assert_eq!((cores.count.get(), cores.source), (8, CoreSource::Online));
-    let numa = node.numa.iter().map(|numa| {
+    let nodes = node.numa.as_ref().unwrap();
+    let numa = nodes.iter().map(|numa| {
         let gib = numa.memory_total_bytes.unwrap().div_ceil(1 << 30);
-        (numa.id, numa.cpus.to_string(), gib)
+        (numa.id, numa.cpus.as_ref().unwrap().to_string(), gib)
     });
     assert_eq!(
         numa.collect::<Vec<_>>(),
         [(0, "0-3".to_owned(), 1), (1, "4-7".to_owned(), 3)]
     );
-    let in_use = node.numa.iter().map(|numa| {
+    let in_use = nodes.iter().map(|numa| {
         let (free, available) = (numa.memory_free_bytes, numa.memory_available_bytes);
         assert!(available.unwrap() >= free.unwrap(), "{numa:?}");
         numa.memory_total_bytes.unwrap() - free.unwrap()
@@ -80,7 +81,7 @@ fn two_sockets() {
 
 #[test]
 fn pools_of_each_node() {
-    let pools = read(false).pools;
+    let pools = read(false).pools.unwrap();
     let pools = pools.iter().map(|pool| {
         let nodes = pool.nodes.iter();
         let nodes = nodes.map(|node| (node.node, node.total, node.free));

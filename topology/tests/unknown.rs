@@ -255,3 +255,31 @@ fn any_active_port_makes_a_nic_usable() {
         assert_eq!(nic.rate_gbps, port.map(|port| port * 100), "{states:?}");
     }
 }
+
+/// Unknown NUMA nodes and pools are not none, and devices tell that there are nodes.
+#[test]
+fn unknown_nodes_and_pools_are_not_none() {
+    let empty = tempfile::tempdir().unwrap();
+    let node = read(empty.path());
+    assert_eq!((&node.numa, &node.pools), (&None, &None));
+    assert_eq!(node.numa_ids(), None);
+
+    let planted = p4d();
+    let (nodes, pools) = ("sys/devices/system/node", "sys/kernel/mm/hugepages");
+    fs::remove_dir_all(planted.path().join(nodes)).unwrap();
+    fs::remove_dir_all(planted.path().join(pools)).unwrap();
+    let node = read(planted.path());
+    assert_eq!((&node.numa, &node.pools), (&None, &Some(vec![])));
+    assert!(says(
+        &node,
+        "devices are on NUMA node 0: which nodes there are is unknown"
+    ));
+
+    let bare = Machine::bare("Vendor", "Box", 4, 1).planted();
+    fs::remove_dir_all(bare.path().join(nodes)).unwrap();
+    let node = read(bare.path());
+    assert_eq!(node.numa, Some(vec![]));
+    assert_eq!(node.numa_ids(), Some([0].into()));
+    let again: Node = serde_json::from_value(serde_json::to_value(&node).unwrap()).unwrap();
+    assert_eq!(again, node);
+}

@@ -220,11 +220,10 @@ fn unique(segments: &[SegmentInput]) -> Result<(), Failure> {
 
 /// Whether the node has a segment's NUMA node.
 fn is_on(segment: &SegmentInput, node: &Node) -> Result<(), Failure> {
-    let mut ids: Vec<u32> = node.numa.iter().map(|numa| numa.id).collect();
-    if ids.is_empty() {
-        // A kernel without NUMA: all memory is one node's.
-        ids.push(0);
-    }
+    // Where it is unknown which there are, there may be one.
+    let Some(ids) = node.numa_ids() else {
+        return Ok(());
+    };
     match segment.numa {
         Some(numa) if !ids.contains(&numa) => {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -502,6 +501,16 @@ mod tests {
                     .to_owned()
             )
         );
+        let mut node = node;
+        node.numa = None;
+        assert_eq!(is_on(&segment("kv=1Gi,numa=9").unwrap(), &node), Ok(()));
+        node.numa = Some(Vec::new());
+        let kv = |text: &str| is_on(&segment(text).unwrap(), &node).map_err(|f| f.message);
+        assert_eq!(kv("kv=1Gi,numa=1"), Ok(()), "devices are on it");
+        assert!(kv("kv=1Gi,numa=2").is_err());
+        (node.gpus, node.nics) = (None, None);
+        let is_on = |text: &str| is_on(&segment(text).unwrap(), &node).is_ok();
+        assert!(is_on("kv=1Gi,numa=0") && !is_on("kv=1Gi,numa=1"));
         let twice = [segment("1Gi").unwrap(), segment("2Gi").unwrap()];
         assert_eq!(
             unique(&twice).unwrap_err().message,

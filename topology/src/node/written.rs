@@ -18,15 +18,13 @@ use crate::root::Finding;
 pub(super) struct Written {
     instance_type: Option<String>,
     cores: Option<NodeCores>,
-    #[serde(default)]
-    numa: Vec<NumaNode>,
+    numa: Option<Vec<NumaNode>>,
     // Unknown is written `null`: a key that is missing is a mistake.
     #[serde(deserialize_with = "Option::deserialize")]
     gpus: Option<Vec<Gpu>>,
     #[serde(deserialize_with = "Option::deserialize")]
     nics: Option<Vec<Nic>>,
-    #[serde(default)]
-    pools: Vec<Pool>,
+    pools: Option<Vec<Pool>>,
     #[serde(default)]
     findings: Vec<Finding>,
     /// Follow from the rest.
@@ -119,8 +117,12 @@ mod tests {
         assert_eq!(refusal(forget), "taken");
         let mut unknown = made::node(&[], &[]);
         (unknown.gpus, unknown.nics) = (None, None);
+        (unknown.numa, unknown.pools) = (None, None);
         let text = serde_json::to_string(&unknown).unwrap();
-        assert!(text.contains("\"gpus\":null,\"nics\":null"), "{text}");
+        assert!(
+            text.contains("\"numa\":null,\"gpus\":null,\"nics\":null,\"pools\":null"),
+            "{text}"
+        );
         assert_eq!(serde_json::from_str::<Node>(&text).unwrap(), unknown);
     }
 

@@ -45,7 +45,7 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
     let nics = nics::nics(root, options.allow_soft_rdma, &mut findings);
     let (pools, missing) = hugepages::pools(root);
     findings.extend(missing);
-    if numa.len() > 1 {
+    if numa.as_ref().is_some_and(|numa| numa.len() > 1) {
         let gpus = gpus.as_deref().unwrap_or_default();
         let nics = nics.as_deref().unwrap_or_default();
         findings.extend(without_numa(root, gpus, nics));
@@ -59,6 +59,12 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
         pools,
         findings,
     };
+    let of_a_device = node.numa_of_devices().next();
+    if let (Some([]), Some(id)) = (node.numa.as_deref(), of_a_device) {
+        let reason = format!("devices are on NUMA node {id}: which nodes there are is unknown");
+        node.findings.push(root.finding(numa::NODES, reason));
+        node.numa = None;
+    }
     node.findings.extend(root.left_out());
     node.findings = bounded(root, node.findings);
     node

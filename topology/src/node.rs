@@ -12,8 +12,13 @@ use crate::numa::NumaNode;
 use crate::pci::PciAddress;
 use crate::root::Finding;
 
-/// One node. What is deserialized is refused where it has a key that none of these has, or a device
-/// twice.
+/// As many GPUs as one node is believed to have.
+pub const MOST_GPUS: usize = 256;
+/// As many NICs as one node is believed to have.
+pub const MOST_NICS: usize = 1024;
+
+/// One node. What is deserialized is refused where it has a key that none of these has, a device
+/// twice, or more devices than a node is believed to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "written::Written")]
 pub struct Node {

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use siding_topology::catalogue::{Catalogue, CatalogueEntry};
 use siding_topology::factor::Factor;
-use siding_topology::node::Node;
+use siding_topology::node::{self, Node};
 use siding_topology::plan::{Devices, Plan, PlanInput, SegmentInput, plan};
 use siding_topology::{ReadOptions, Root, read_node};
 
@@ -20,8 +20,8 @@ use crate::failure::Failure;
 use crate::output;
 
 /// Bounds of what one node is believed to have.
-const MOST_GPUS: u64 = 256;
-const MOST_NICS: u64 = 1024;
+const MOST_GPUS: u64 = node::MOST_GPUS as u64;
+const MOST_NICS: u64 = node::MOST_NICS as u64;
 const MOST_RANKS: u64 = 4096;
 /// A node's description is far smaller.
 const MAX_FILE_BYTES: u64 = 16 << 20;

@@ -7,7 +7,7 @@ use std::hash::Hash;
 use serde::de::{Error as _, IgnoredAny};
 use serde::{Deserialize, Deserializer};
 
-use super::{Gpu, Nic, Node, NodeCores};
+use super::{Gpu, MOST_GPUS, MOST_NICS, Nic, Node, NodeCores};
 use crate::hugepages::Pool;
 use crate::numa::NumaNode;
 use crate::root::Finding;
@@ -37,6 +37,8 @@ impl TryFrom<Written> for Node {
 
     fn try_from(written: Written) -> Result<Self, String> {
         let (gpus, nics) = (written.gpus, written.nics);
+        at_most(MOST_GPUS, "gpus", gpus.as_deref())?;
+        at_most(MOST_NICS, "nics", nics.as_deref())?;
         let addresses = gpus.iter().flatten().map(|gpu| gpu.place.address);
         once("gpus", "place.address", addresses)?;
         once("nics", "name", nics.iter().flatten().map(|nic| &nic.name))?;
@@ -52,6 +54,16 @@ impl TryFrom<Written> for Node {
             findings: written.findings,
         })
     }
+}
+
+fn at_most<T>(most: usize, list: &str, all: Option<&[T]>) -> Result<(), String> {
+    let len = all.map_or(0, <[T]>::len);
+    if len <= most {
+        return Ok(());
+    }
+    Err(format!(
+        "{list}: {len} are listed; list at most {most}: more are not planned for"
+    ))
 }
 
 /// That no two of a list are the same device.
@@ -124,6 +136,36 @@ mod tests {
             "{text}"
         );
         assert_eq!(serde_json::from_str::<Node>(&text).unwrap(), unknown);
+    }
+
+    #[test]
+    fn no_more_devices_than_a_node_has() {
+        let many = |list: &str, field: &str, len: usize| {
+            refusal(|node| {
+                let one = node[list][0].clone();
+                let all = (0..len).map(|index| {
+                    let mut one = one.clone();
+                    let address = format!("{:04x}:{:02x}:00.0", index >> 8, index & 0xff);
+                    *one.pointer_mut(field).unwrap() = json!(address);
+                    if list == "nics" {
+                        one["uverbs"] = Value::Null;
+                    }
+                    one
+                });
+                node[list] = all.collect();
+            })
+        };
+        let (address, name) = ("/place/address", "/name");
+        assert_eq!(many("gpus", address, 256), "taken");
+        assert_eq!(many("nics", name, 1024), "taken");
+        assert_eq!(
+            many("gpus", address, 257),
+            "gpus: 257 are listed; list at most 256: more are not planned for"
+        );
+        assert_eq!(
+            many("nics", name, 1025),
+            "nics: 1025 are listed; list at most 1024: more are not planned for"
+        );
     }
 
     /// A key that nobody knows, wherever it stands, was meant to be another.

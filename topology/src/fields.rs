@@ -33,11 +33,16 @@ pub(crate) fn name(text: &str) -> Option<&str> {
 
 /// "expected X, found Y", with no more of Y than a line can hold.
 pub(crate) fn unexpected(wanted: &str, found: &str) -> String {
+    format!("expected {wanted}, found {}", cut(found))
+}
+
+/// A text that was read as a message quotes it, with no more of it than a line can hold.
+pub(crate) fn cut(text: &str) -> String {
     const SHOWN: usize = 60;
-    let found = found.trim();
-    let shown: String = found.chars().take(SHOWN).collect();
-    let more = if shown.len() < found.len() { "…" } else { "" };
-    format!("expected {wanted}, found {shown:?}{more}")
+    let text = text.trim();
+    let shown: String = text.chars().take(SHOWN).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    format!("{shown:?}{more}")
 }
 
 #[cfg(test)]

@@ -17,6 +17,9 @@ pub const MOST_GPUS: usize = 256;
 /// As many NICs as one node is believed to have.
 pub const MOST_NICS: usize = 1024;
 
+/// As many hardware threads as one node is believed to have.
+pub const MOST_CORES: usize = 65_535;
+
 /// One node. What is deserialized is refused where it has a key that none of these has, a device
 /// twice, or more devices than a node is believed to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,9 +80,14 @@ impl Node {
 
 /// The hardware threads that pods of the node may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "the cores: an object with count and source"
+)]
 pub struct NodeCores {
     /// How many.
+    #[serde(deserialize_with = "written::cores")]
     pub count: NonZeroUsize,
     /// Where the number comes from.
     pub source: CoreSource,

@@ -1,11 +1,10 @@
 //! `siding plan`.
 
+mod described;
 mod show;
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use siding_topology::catalogue::{Catalogue, CatalogueEntry};
@@ -23,8 +22,6 @@ use crate::output;
 const MOST_GPUS: u64 = node::MOST_GPUS as u64;
 const MOST_NICS: u64 = node::MOST_NICS as u64;
 const MOST_RANKS: u64 = 4096;
-/// A node's description is far smaller.
-const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Arguments of `siding plan`.
 #[derive(Debug, Args)]
@@ -53,7 +50,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["gpus", "nics"])]
     root: Option<PathBuf>,
     /// The node's hardware threads that pods may use
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=65_535), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=node::MOST_CORES as u64), allow_negative_numbers = true)]
     cores: Option<NonZeroU16>,
     /// Its GPUs
     #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_GPUS), allow_negative_numbers = true)]
@@ -141,7 +138,7 @@ impl PlanArgs {
     /// The node that is planned for; `None` where only counts are given.
     fn node(&self) -> Result<Option<Node>, Failure> {
         if let Some(file) = &self.topology {
-            return read_file(file).map(Some);
+            return described::read(file).map(Some);
         }
         if let Some(root) = &self.root {
             let root =
@@ -250,36 +247,6 @@ fn refused(plan: &Plan) -> Result<(), Failure> {
     Err(Failure::lacking(refusals.join("\n")))
 }
 
-fn read_file(path: &Path) -> Result<Node, Failure> {
-    let wrong = |what: String| Failure::input(format!("--topology: {}: {what}", path.display()));
-    let mut text = String::new();
-    // A pipe has no length.
-    let read = if path == Path::new("-") {
-        let input = io::stdin().lock();
-        input.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
-    } else {
-        File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-    };
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong("larger than 16 MiB".to_owned()));
-    }
-    parse(&text).map_err(|error| {
-        wrong(format!(
-            "{error}; write what `siding topology -o json` or `-o yaml` prints"
-        ))
-    })
-}
-
-fn parse(text: &str) -> Result<Node, String> {
-    if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| error.to_string());
-    }
-    // What follows the first line quotes the file.
-    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
-    serde_saphyr::from_str(text).map_err(|error| first_line(error.to_string()))
-}
-
 /// `[NAME=]SIZE[,page=…][,numa=N]`. Pages that the kernel chooses count as the smallest.
 fn segment(text: &str) -> Result<SegmentInput, String> {
     let is_named = text
@@ -335,17 +302,6 @@ mod tests {
     fn p5() -> Node {
         let planted = instances::of("p5.48xlarge").unwrap().planted();
         read_node(&Root::at(planted.path()), &ReadOptions::default())
-    }
-
-    #[test]
-    fn a_node_as_json_or_yaml() {
-        let node = p5();
-        let json = serde_json::to_string_pretty(&node).unwrap();
-        assert_eq!(parse(&json).as_ref(), Ok(&node));
-        let yaml = serde_saphyr::to_string(&node).unwrap();
-        assert_eq!(parse(&yaml).as_ref(), Ok(&node));
-        assert!(parse("{}").unwrap_err().contains("gpus"));
-        assert!(parse("").is_err());
     }
 
     fn planned(node: &Node, segments: &[&str]) -> Plan {

@@ -1,16 +1,21 @@
 //! A [`Node`] as a file has it, which may have been written by hand.
 
 use std::collections::HashSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::hash::Hash;
+use std::num::NonZeroUsize;
 
-use serde::de::{Error as _, IgnoredAny};
+use serde::de::{self, Error as _, IgnoredAny, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{Gpu, MOST_GPUS, MOST_NICS, Nic, Node, NodeCores};
+use super::{Gpu, MOST_CORES, MOST_GPUS, MOST_NICS, Nic, Node, NodeCores};
+use crate::fields::{cut, unexpected};
 use crate::hugepages::Pool;
 use crate::numa::NumaNode;
 use crate::root::Finding;
+
+/// As long as a file's name can be, which a NIC's is.
+const MOST_NAME: usize = 255;
 
 /// The keys of a node, and of what is printed beside it.
 #[derive(Deserialize)]
@@ -39,6 +44,14 @@ impl TryFrom<Written> for Node {
         let (gpus, nics) = (written.gpus, written.nics);
         at_most(MOST_GPUS, "gpus", gpus.as_deref())?;
         at_most(MOST_NICS, "nics", nics.as_deref())?;
+        let numa = written.numa.iter().flatten().map(|numa| numa.id);
+        once("numa", "id", numa)?;
+        let pages = written.pools.iter().flatten().map(|pool| pool.page_bytes);
+        once("pools", "pageBytes", pages)?;
+        if let Some(nic) = nics.iter().flatten().find(|nic| nic.name.len() > MOST_NAME) {
+            let name = unexpected("a name of at most 255 bytes", &nic.name);
+            return Err(format!("nics: name: {name}"));
+        }
         let addresses = gpus.iter().flatten().map(|gpu| gpu.place.address);
         once("gpus", "place.address", addresses)?;
         once("nics", "name", nics.iter().flatten().map(|nic| &nic.name))?;
@@ -75,13 +88,35 @@ fn once<T: Display + Eq + Hash + Clone>(
     let mut seen = HashSet::new();
     for value in values {
         if !seen.insert(value.clone()) {
-            let shown = value.to_string();
             return Err(format!(
-                "{list}: {field}: two have {shown:?}; list each device once"
+                "{list}: {field}: two have {}; list each once",
+                cut(&value.to_string())
             ));
         }
     }
     Ok(())
+}
+
+/// Whole hardware threads, at least one.
+pub(super) fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZeroUsize, D::Error> {
+    struct Cores;
+
+    impl Visitor<'_> for Cores {
+        type Value = NonZeroUsize;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "a whole number from 1 to {MOST_CORES}")
+        }
+
+        fn visit_u64<E: de::Error>(self, count: u64) -> Result<NonZeroUsize, E> {
+            let cores = usize::try_from(count).ok().and_then(NonZeroUsize::new);
+            let cores = cores.filter(|cores| cores.get() <= MOST_CORES);
+            cores.ok_or_else(|| E::invalid_value(Unexpected::Unsigned(count), &self))
+        }
+    }
+
+    // Not `deserialize_u64`: of what is no number some readers say no more than that.
+    deserializer.deserialize_any(Cores)
 }
 
 /// Whole Gbit/s above 0.
@@ -210,17 +245,30 @@ mod tests {
             (
                 "/gpus/1/place/address",
                 json!("0000:10:00.0"),
-                "gpus: place.address: two have \"0000:10:00.0\"; list each device once",
+                "gpus: place.address: two have \"0000:10:00.0\"; list each once",
             ),
             (
                 "/nics/1/name",
                 json!("30:00.0"),
-                "nics: name: two have \"30:00.0\"; list each device once",
+                "nics: name: two have \"30:00.0\"; list each once",
             ),
             (
                 "/nics/1/uverbs",
                 json!("uverbs0"),
-                "nics: uverbs: two have \"uverbs0\"; list each device once",
+                "nics: uverbs: two have \"uverbs0\"; list each once",
+            ),
+            (
+                "/numa",
+                json!([{"id": 7, "cpus": null}, {"id": 7, "cpus": ""}]),
+                "numa: id: two have \"7\"; list each once",
+            ),
+            (
+                "/nics/1/name",
+                json!("x".repeat(256)),
+                &format!(
+                    "nics: name: expected a name of at most 255 bytes, found \"{}\"…",
+                    "x".repeat(60)
+                ),
             ),
             (
                 "/nics/0/rateGbps",

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::hugepages::Pool;
 use crate::numa::NumaNode;
-use crate::pci::PciAddress;
+use crate::pci::{HostBridge, PciAddress};
 use crate::root::Finding;
 
 /// As many GPUs as one node is believed to have.
@@ -110,9 +110,8 @@ pub enum CoreSource {
 pub struct PciPlace {
     /// The device.
     pub address: PciAddress,
-    /// Its host bridge as the kernel names it (`pci0000:44`); where the tree shows none, `?` and
-    /// the device's own address, which no other device shares.
-    pub root: String,
+    /// Its host bridge.
+    pub root: HostBridge,
     /// The bridges from the host bridge down to the device, the device left out.
     pub bridges: Vec<PciAddress>,
     /// Its NUMA node; `None` where the kernel says -1 or nothing.
@@ -123,7 +122,7 @@ impl PciPlace {
     /// Whether the tree shows its host bridge.
     #[must_use]
     pub fn has_known_root(&self) -> bool {
-        !self.root.starts_with('?')
+        matches!(self.root, HostBridge::At { .. })
     }
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{CatalogueEntry, Layout};
 use crate::node::{Gpu, Nic, Node, PciPlace, Unusable};
-use crate::pci::PciAddress;
+use crate::pci::{HostBridge, PciAddress};
 use crate::root::Finding;
 use crate::size::count;
 use crate::split::shares;
@@ -197,10 +197,10 @@ fn as_fed(nics: Vec<&Nic>, numa: u32) -> (Vec<&Nic>, String) {
 
 /// One NIC of each host bridge, then the next of each, and so on.
 fn in_turn<'a>(nics: &[&'a Nic]) -> Vec<&'a Nic> {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut seen: BTreeMap<Option<HostBridge>, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, &Nic)> = Vec::new();
     for nic in nics {
-        let root = nic.place.as_ref().map_or("", |place| &place.root);
+        let root = nic.place.as_ref().map(|place| place.root);
         let turn = seen.entry(root).or_default();
         turns.push((*turn, nic));
         *turn += 1;
@@ -342,10 +342,10 @@ impl<'a> Search<'a> {
         let groups = self.groups(|index, gpu| {
             let depth = self.depth(index)?;
             let above = gpu.place.bridges.get(..depth).unwrap_or_default();
-            (depth > 0 || !flat).then_some((Reverse(depth), &gpu.place.root, above))
+            (depth > 0 || !flat).then_some((Reverse(depth), gpu.place.root, above))
         });
         for ((_, root, above), gpus) in groups {
-            let near = self.nics_where(|nic| nic.root == *root && nic.bridges.starts_with(above));
+            let near = self.nics_where(|nic| nic.root == root && nic.bridges.starts_with(above));
             match above.last() {
                 Some(bridge) => {
                     let what = format!("below the bridge {bridge}");
@@ -361,10 +361,10 @@ impl<'a> Search<'a> {
 
     /// The host bridge on whose own bus every GPU and usable NIC is, none of them on a known NUMA
     /// node: that of a hypervisor that hides where they are.
-    fn flat_bus(&self) -> Option<&'a str> {
+    fn flat_bus(&self) -> Option<HostBridge> {
         let gpus = self.gpus.iter().map(|gpu| Some(&gpu.place));
         let mut places = gpus.chain(self.nics.iter().map(|nic| nic.place.as_ref()));
-        let root = self.gpus.first()?.place.root.as_str();
+        let root = self.gpus.first()?.place.root;
         places
             .all(|place| {
                 place.is_some_and(|place| {
@@ -616,7 +616,7 @@ fn misplaced(search: &Search<'_>, found: &Found, gpu: &Gpu) -> Option<String> {
 mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
-    use crate::made::{gpu, nic, node, place};
+    use crate::made::{bridge, gpu, nic, node, place};
     use proptest::prelude::*;
 
     /// `ADDRESS nics EVIDENCE` of each GPU.
@@ -677,7 +677,7 @@ mod tests {
             [
                 "below the bridge 0000:03:00.0: 1 usable NIC",
                 "below the bridge 0000:01:00.0: 2 usable NICs besides 1 of GPUs that are nearer",
-                "no bridge in common with a NIC; on the host bridge a: 1 usable NIC besides 3 of \
+                "no bridge in common with a NIC; on the host bridge pci0061:00: 1 usable NIC besides 3 of \
                  GPUs that are nearer",
             ]
         );
@@ -741,7 +741,7 @@ mod tests {
         assert_eq!(shown(&rails), ["10 n0 SameSwitch", "11 n0 SameRoot"]);
         assert_eq!(
             reasons(&rails)[1],
-            "no bridge in common with a NIC; on the host bridge a: 1 usable NIC, used by nearer \
+            "no bridge in common with a NIC; on the host bridge pci0061:00: 1 usable NIC, used by nearer \
              GPUs too"
         );
     }
@@ -1059,9 +1059,9 @@ mod tests {
                 PciPlace {
                     address: address(bus, function),
                     root: if root == 3 {
-                        format!("?{bus}")
+                        bridge(&format!("?{bus}:00.0"))
                     } else {
-                        format!("pci{root}")
+                        bridge(&format!("pci{root}"))
                     },
                     bridges,
                     numa,

@@ -44,7 +44,7 @@ fn said(findings: &[Finding]) -> Vec<String> {
 
 /// `ROOT/BRIDGE/…/ADDRESS numa N` without the domain.
 fn place(place: &PciPlace) -> String {
-    let mut text = place.root.replace("pci0000:", "");
+    let mut text = place.root.to_string().replace("pci0000:", "");
     for address in place.bridges.iter().chain([&place.address]) {
         text += &address.to_string().replace("0000:", "/");
     }

@@ -32,7 +32,7 @@ fn reasons(node: &Node) -> Vec<String> {
 
 /// `ROOT/BRIDGE/…/ADDRESS numa N` without the domain 0000.
 fn place(place: &PciPlace) -> String {
-    let mut text = place.root.replace("pci0000:", "");
+    let mut text = place.root.to_string().replace("pci0000:", "");
     for address in place.bridges.iter().chain([&place.address]) {
         let address = address.to_string();
         text += &format!("/{}", address.strip_prefix("0000:").unwrap_or(&address));

@@ -7,6 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::fields::at_most;
+
 /// Where the link leads that stands for a name that was listed and not opened.
 const NAME: &str = "(listed, not captured)";
 /// How the target of a link begins that stands for what can't be read, before the reason.
@@ -15,9 +17,12 @@ const UNREAD: &str = "(not read) ";
 const CLOSED: &str = "(not reached) ";
 
 /// As long as a path of the kernel's can be.
-const MAX_PATH_BYTES: usize = 4096;
+pub(crate) const MAX_PATH_BYTES: usize = 4096;
 /// As long as one name in it can be.
 const MAX_NAME_BYTES: usize = 255;
+
+/// Longer than any reason that is written.
+const MAX_REASON_CHARS: usize = 200;
 
 pub(crate) const ABSENT: &str = "does not exist";
 pub(crate) const NO_FILE: &str = "not a regular file";
@@ -45,10 +50,10 @@ impl Entry {
             return Self::Name;
         }
         if let Some(reason) = text.strip_prefix(UNREAD) {
-            return Self::Unread(reason.to_owned());
+            return Self::Unread(at_most(MAX_REASON_CHARS, reason));
         }
         if let Some(reason) = text.strip_prefix(CLOSED) {
-            return Self::Closed(reason.to_owned());
+            return Self::Closed(at_most(MAX_REASON_CHARS, reason));
         }
         Self::Link(target)
     }

@@ -180,10 +180,14 @@ pub fn mounts_with_findings(root: &Root) -> (Vec<HugetlbMount>, Vec<Finding>) {
 }
 
 fn mounted_page_bytes(mount: &Mount, default: Option<u64>) -> Result<u64, String> {
-    let point = mount.point.display();
+    let point = fields::short(mount.point.display());
     match mount.super_value("pagesize") {
-        Some(option) => option_bytes(option)
-            .ok_or_else(|| format!("{point} has the unknown option pagesize={option}")),
+        Some(option) => option_bytes(option).ok_or_else(|| {
+            format!(
+                "{point} has the unknown option pagesize={}",
+                fields::short(option)
+            )
+        }),
         None => default.ok_or_else(|| {
             format!("{point} names no pagesize, and meminfo no Hugepagesize to take instead")
         }),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use crate::capture::MAX_PATH_BYTES;
 use crate::root::{Finding, Root};
 
 /// Where the table is, below the root.
@@ -40,8 +41,12 @@ impl Mount {
         matches!(self.kind.as_str(), "cgroup" | "cgroup2" | "hugetlbfs")
     }
 
+    /// Whether its paths are such as the kernel has, and text.
     fn has_text_paths(&self) -> bool {
-        let is_text = |path: &Path| !path.to_string_lossy().contains(char::REPLACEMENT_CHARACTER);
+        let is_text = |path: &Path| {
+            let text = path.to_string_lossy();
+            text.len() <= MAX_PATH_BYTES && !text.contains(char::REPLACEMENT_CHARACTER)
+        };
         is_text(&self.root) && is_text(&self.point)
     }
 

@@ -159,11 +159,16 @@ fn read_information(
     gpu: &mut Gpu,
     findings: &mut Vec<Finding>,
 ) {
-    gpu.uuid = fields::value(text, "GPU UUID")
-        .filter(|uuid| uuid.starts_with("GPU-") && !uuid.contains('?'))
-        .map(str::to_owned);
-    if gpu.uuid.is_none() {
-        findings.push(root.finding(file, "has no GPU UUID yet"));
+    match fields::value(text, "GPU UUID") {
+        Some(uuid) if !uuid.contains('?') => {
+            let is_uuid = |uuid: &&str| uuid.starts_with("GPU-");
+            gpu.uuid = fields::word(uuid).filter(is_uuid).map(str::to_owned);
+            if gpu.uuid.is_none() {
+                let reason = fields::unexpected("a GPU UUID such as GPU-0123abcd", uuid);
+                findings.push(root.finding(file, reason));
+            }
+        }
+        _ => findings.push(root.finding(file, "has no GPU UUID yet")),
     }
     if fields::value(text, "GPU Excluded") == Some("Yes") {
         findings.push(root.finding(file, "the driver excludes this GPU from use"));

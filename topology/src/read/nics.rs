@@ -340,9 +340,7 @@ fn state(text: &str) -> Option<String> {
 }
 
 fn word(text: &str) -> Option<String> {
-    let text = text.trim();
-    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-    is_word.then(|| text.to_owned())
+    fields::word(text).map(str::to_owned)
 }
 
 /// The whole gigabits of `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)`; none of a rate below 1.

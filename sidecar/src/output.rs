@@ -23,14 +23,38 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
-/// A text as one line, with what would steer a terminal, or end a line, written out.
+/// A text as one line, with what would steer a terminal, end a line, turn the direction in which it
+/// is read or not be seen, written out.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    let shown = |letter: char| match letter.is_control() {
+    let shown = |letter: char| match letter.is_control() || is_unseen(letter) {
         true => letter.escape_default().to_string(),
         false => letter.to_string(),
     };
     text.chars().map(shown).collect()
+}
+
+/// Whether a letter has no shape of its own: separators of lines, marks of direction, joiners, and
+/// tags.
+fn is_unseen(letter: char) -> bool {
+    matches!(
+        letter,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'..='\u{1160}'
+            | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff0}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e0fff}'
+    )
 }
 
 /// Prints a line to standard error, as far as anybody is there.
@@ -90,6 +114,19 @@ mod tests {
         let mut names: Vec<String> = names.collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn what_steers_or_hides_is_written_out() {
+        assert_eq!(plain("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
+        for hidden in [
+            '\u{202e}', '\u{2028}', '\u{2029}', '\u{feff}', '\u{200b}', '\u{2066}',
+        ] {
+            let written = format!("\\u{{{:x}}}", u32::from(hidden));
+            assert_eq!(plain(&format!("a{hidden}b")), format!("a{written}b"));
+        }
+        let shown = "é 日本 😀 \u{fffd}";
+        assert_eq!(plain(shown), shown);
     }
 
     #[test]

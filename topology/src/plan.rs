@@ -16,7 +16,7 @@ use crate::factor::{DEFAULT_FACTOR, Factor};
 use crate::node::{CoreSource, Nic, Node};
 use crate::pci::PciAddress;
 use crate::rails::{self, Evidence, GpuRails, HostRails, Rails};
-use crate::size::page_name;
+use crate::size::{count as some, page_name};
 use crate::split::shares;
 
 /// What a plan is made from.
@@ -290,9 +290,9 @@ fn findings(input: &PlanInput<'_>, inputs: &Inputs, ranks: Option<NonZeroUsize>)
         && ranks > cores.count
     {
         said.push(format!(
-            "{ranks} ranks on {} cores: no rank has a core of its own, so that they contend \
-             whatever the cap",
-            cores.count
+            "{} on {}: no rank has a core of its own, so that they contend whatever the cap",
+            some(ranks.get(), "rank"),
+            some(cores.count.get(), "core")
         ));
     }
     match input.devices {
@@ -331,10 +331,10 @@ fn cap_words(factor: Factor, cores: NonZeroUsize, ranks: NonZeroUsize, rule: Cap
         CapRule::Factor => ", rounded",
         CapRule::UnknownCores | CapRule::UnknownRanks => "",
     };
-    let noun = if ranks.get() == 1 { "rank" } else { "ranks" };
     format!(
-        "{factor} x {cores} {} / {ranks} {noun} = {exact:.2}{why}",
-        if cores.get() == 1 { "core" } else { "cores" }
+        "{factor} x {} / {} = {exact:.2}{why}",
+        some(cores.get(), "core"),
+        some(ranks.get(), "rank")
     )
 }
 
@@ -418,8 +418,9 @@ fn rank_count(inputs: &Inputs) -> Option<RankCount> {
     let by_gpus = inputs.gpus.map(|gpus| gpus.div_ceil(each.get()));
     let room = inputs.gpus.map_or_else(
         || "an unknown number of GPUs".to_owned(),
-        |gpus| format!("{gpus} GPUs, {each} a rank"),
+        |gpus| format!("{}, {each} a rank", some(gpus, "GPU")),
     );
+    let are = if bound == 1 { "is" } else { "are" };
     let ranks = |count, rule, reason| RankCount {
         count,
         rule,
@@ -433,12 +434,12 @@ fn rank_count(inputs: &Inputs) -> Option<RankCount> {
         (Some(count), _) => {
             let reason = match bound {
                 0 => room,
-                _ => format!("{room}; no fewer for the {bound} that are bound"),
+                _ => format!("{room}; no fewer for the {bound} that {are} bound"),
             };
             Some(ranks(count, RankRule::Gpus, reason))
         }
         (None, Some(count)) => {
-            let reason = format!("{bound} are bound; {room}");
+            let reason = format!("{bound} {are} bound; {room}");
             Some(ranks(count, RankRule::Bound, reason))
         }
         (None, None) if inputs.gpus.is_none() => None,
@@ -865,6 +866,36 @@ mod tests {
             "5 are bound; an unknown number of GPUs"
         );
         assert_eq!(bound.ranks[0].core_share, NonZeroUsize::new(1));
+    }
+
+    #[test]
+    fn one_is_said_as_one() {
+        let one = plan(&PlanInput {
+            ranks_bound: 1,
+            segments: vec![segment("kv", 4096)],
+            ..counted(Some(1), Some(1))
+        });
+        let reason = "1 GPU, 1 a rank; no fewer for the 1 that is bound";
+        assert_eq!(one.ranks_planned.unwrap().reason, reason);
+        assert_eq!(one.cap_reason, "0.95 x 1 core / 1 rank = 0.95, rounded");
+        let bound = plan(&PlanInput {
+            ranks_bound: 1,
+            ..counted(Some(1), Some(0))
+        });
+        assert_eq!(
+            bound.ranks_planned.unwrap().reason,
+            "1 is bound; 0 GPUs, 1 a rank"
+        );
+        let node = node();
+        let segment = &plan(&PlanInput {
+            segments: vec![segment("kv", 4096)],
+            ..of(&node)
+        })
+        .segments[0];
+        assert_eq!(
+            segment.reason,
+            "whole on every NIC: 1 page entry of 4Ki on each NIC, of 23068672"
+        );
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn a_root_that_is_none() {
         ),
         (
             "/etc/passwd",
-            "siding: /etc/passwd: no plain tar archive, as --capture writes it\n",
+            "siding: --root: /etc/passwd: no plain tar archive, as --capture writes it\n",
         ),
         (empty.to_str().unwrap(), "empty: no capture"),
         ("/dev/null", "neither a folder nor an archive"),

@@ -630,8 +630,11 @@ mod tests {
         assert_eq!(shown(&[1, 9], &[("a", 8, &[0, 1])]), ["a 1+7"]);
     }
 
+    /// The entries of the NICs of each NUMA node; the length, the page and the node of each segment.
+    type Case = (Vec<Vec<u64>>, Vec<(u64, u64, usize)>);
+
     /// NICs of up to three NUMA nodes, and segments on one of these or on all.
-    fn any_case() -> impl Strategy<Value = (Vec<Vec<u64>>, Vec<(u64, u64, usize)>)> {
+    fn any_case() -> impl Strategy<Value = Case> {
         let nics = proptest::collection::vec(0_u64..12, 1..4);
         let segments = proptest::collection::vec((0_u64..40, 1_u64..4, 0_usize..4), 1..6);
         (proptest::collection::vec(nics, 1..4), segments)

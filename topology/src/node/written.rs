@@ -123,7 +123,7 @@ pub(super) fn cores<'de, D: Deserializer<'de>>(deserializer: D) -> Result<NonZer
 pub(super) fn rate<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
     match Option::deserialize(deserializer)? {
         Some(0) => Err(D::Error::custom(
-            "rateGbps: 0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
+            "0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
         )),
         rate => Ok(rate),
     }
@@ -273,7 +273,7 @@ mod tests {
             (
                 "/nics/0/rateGbps",
                 json!(0),
-                "rateGbps: 0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
+                "0 is no rate; write whole Gbit/s above 0, or null where it is unknown",
             ),
         ] {
             let said = refusal(|node| *node.pointer_mut(at).unwrap() = value);

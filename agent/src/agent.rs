@@ -1,16 +1,18 @@
 //! The loops: over the node, and over its sidecars.
 
+use std::future::pending;
 use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use siding_service::http::serve;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::environment::Environment;
+use crate::http;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::serve;
 
 mod mounts;
 mod node;
@@ -91,7 +93,7 @@ async fn lead(options: Options, node: String) -> Result<(), AgentError> {
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
-        () = serve::serve(listener, serve::router(metrics)) => {}
+        served = serve(listener, http::router(metrics), pending()) => served.map_err(|source| AgentError::Listen { address, source })?,
         () = node::publish(&context) => {}
         () = mounts::relay(&context) => {}
     }

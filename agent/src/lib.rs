@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod conditions;
 pub mod environment;
+pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod mount;
@@ -16,7 +17,6 @@ pub mod options;
 pub mod pod_resources;
 pub mod publish;
 pub mod report;
-pub mod serve;
 pub mod sidecar;
 pub mod sockets;
 mod text;

@@ -48,23 +48,35 @@ pub fn run<T: Send>(
     concurrency: Concurrency,
     work: &(impl Fn(usize) -> T + Sync),
 ) -> Vec<T> {
+    run_counted(items, concurrency, work).0
+}
+
+/// [`run`], with the number of workers that there really were: fewer than
+/// [`Concurrency::workers`] where the machine refused a thread.
+pub fn run_counted<T: Send>(
+    items: usize,
+    concurrency: Concurrency,
+    work: &(impl Fn(usize) -> T + Sync),
+) -> (Vec<T>, usize) {
     let desk = Desk::new(items);
     let caller_cpu = sched_getcpu();
-    thread::scope(|scope| {
-        for nth in 1..concurrency.workers(items) {
+    let wanted = concurrency.workers(items);
+    let workers = thread::scope(|scope| {
+        let start = |nth: &usize| {
+            let nth = *nth;
             let desk = &desk;
             let helper = thread::Builder::new().name("siding-register".to_owned());
             let started = helper.spawn_scoped(scope, move || {
                 step_aside(caller_cpu, nth);
                 desk.work_off(work);
             });
-            if started.is_err() {
-                break;
-            }
-        }
+            started.is_ok()
+        };
+        let helpers = (1..wanted).take_while(start).count();
         desk.work_off(work);
+        wanted.min(1) + helpers
     });
-    desk.answers()
+    (desk.answers(), workers)
 }
 
 /// Moves the calling thread to the `nth` CPU after the one it was started from, and leaves it
@@ -203,6 +215,19 @@ mod tests {
             assert_eq!(answers.iter().find_map(|a| a.as_ref().err()), Some(&1));
             assert_eq!(answers.iter().filter(|a| a.is_err()).count(), 3);
             assert_eq!(answers.len(), 10);
+        }
+    }
+
+    #[test]
+    fn workers_are_counted() {
+        for (items, concurrency, workers) in [
+            (0, at_most(4), 0),
+            (1, at_most(4), 1),
+            (9, at_most(4), 4),
+            (9, Concurrency::Unbounded, 9),
+        ] {
+            let (answers, counted) = run_counted(items, concurrency, &|item| item);
+            assert_eq!((answers.len(), counted), (items, workers));
         }
     }
 

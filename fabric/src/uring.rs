@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::IoUring;
 
+use crate::base_page_bytes;
 use crate::mapping::Mapping;
 use crate::region::{Domain, MemoryRegion, RegisterError, Registration};
 
@@ -63,7 +64,8 @@ impl UringDomain {
     /// # Errors
     /// [`Unusable`], which says why.
     pub fn open() -> Result<Self, Unusable> {
-        IoUring::new(1).map_err(|error| match error.raw_os_error() {
+        let attempt = Shared::default().patiently(|| IoUring::new(1));
+        attempt.map_err(|error| match error.raw_os_error() {
             Some(libc::ENOSYS) => Unusable::NoKernelSupport,
             Some(libc::EPERM | libc::EACCES) => Unusable::Forbidden,
             Some(libc::ENOMEM) => Unusable::NoMemlock,
@@ -72,6 +74,14 @@ impl UringDomain {
         Ok(Self {
             shared: Arc::default(),
         })
+    }
+
+    /// What a ring takes of memory beside its buffer, bytes: its queues with their heads (below 512
+    /// bytes), and its one submission entry (64 bytes), each in whole pages. Some kernels count that
+    /// towards `RLIMIT_MEMLOCK` (6.18 does), others towards the memory cgroup only.
+    #[must_use]
+    pub fn ring_bytes() -> u64 {
+        2 * base_page_bytes()
     }
 
     /// Rings in use now: one for each registered region.
@@ -123,13 +133,18 @@ impl Shared {
             iov_base: at.as_ptr().cast(),
             iov_len: len,
         };
+        // One ring for all tries: that of a failed try would count for some time yet.
+        let uring = self.patiently(|| IoUring::new(1))?;
+        // SAFETY: the buffer is a part of a mapping that the region made of it keeps alive until the
+        // ring has let go of it; no request on the ring ever uses it.
+        self.patiently(|| unsafe { uring.submitter().register_buffers(&[buffer]) })?;
+        Ok(uring)
+    }
+
+    /// Tries again for a moment where the pins of others are yet to be given back.
+    fn patiently<T>(&self, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
         loop {
-            let answer = IoUring::new(1).and_then(|uring| {
-                // SAFETY: the buffer is a part of a mapping that the region made of it keeps alive
-                // until the ring has let go of it; no request on the ring ever uses it.
-                unsafe { uring.submitter().register_buffers(&[buffer]) }.map(|()| uring)
-            });
-            match answer {
+            match attempt() {
                 Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && self.is_patient() => {
                     thread::sleep(PAUSE);
                 }

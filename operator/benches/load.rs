@@ -1,4 +1,4 @@
-//! The operator's webhooks on a large cluster: 5,000 nodes and 50,000 pods in the caches, then 500 pods and 500
+//! The operator's webhooks on a large cluster: 5,000 nodes with their topologies and 50,000 pods with their mounts in the caches, then 500 pods and 500
 //! bindings a second over HTTPS, answered by one thread.
 //!
 //!     cargo bench -p siding-operator --bench load
@@ -17,10 +17,10 @@ use kube::runtime::watcher::Event;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use siding_crds::api::StorePool;
+use siding_crds::api::{NodeTopology, StoreMount, StorePool};
 use siding_operator::admission::Defaults;
 use siding_operator::caches::Caches;
-use siding_operator::caches::facts;
+use siding_operator::caches::facts::{self, MountFacts, Sayings};
 use siding_operator::caches::slim::Key;
 use siding_operator::certificates::serving::InUse;
 use siding_operator::certificates::{Bundle, renewed};
@@ -107,12 +107,36 @@ fn fill(caches: &Caches) {
         .nodes
         .take(Event::InitDone::<Node>, |node| Some(facts::of_node(node)));
 
-    caches.pods.take(Event::Init, facts::of_pod);
+    let sayings = Sayings::default();
+    let of_pod = |pod: &Pod| facts::of_pod(pod, &sayings);
+    caches.pods.take(Event::Init, of_pod);
     for n in 0..PODS {
-        caches.pods.take(Event::InitApply(pod(n)), facts::of_pod);
+        caches.pods.take(Event::InitApply(pod(n)), of_pod);
     }
-    caches.pods.take(Event::InitDone, facts::of_pod);
+    caches.pods.take(Event::InitDone, of_pod);
+    let of_mount = |mount: &StoreMount| Some((facts::key(mount), MountFacts::of(mount).unwrap()));
+    caches.mounts.take(Event::Init::<StoreMount>, of_mount);
+    for n in 0..PODS {
+        caches.mounts.take(Event::InitApply(mount(n)), of_mount);
+    }
+    caches.mounts.take(Event::InitDone::<StoreMount>, of_mount);
+    caches.topologies.take(Event::Init::<NodeTopology>, |one| {
+        Some(facts::of_topology(one))
+    });
+    for n in 0..NODES {
+        caches
+            .topologies
+            .take(Event::InitApply(topology(n)), |one| {
+                Some(facts::of_topology(one))
+            });
+    }
+    caches
+        .topologies
+        .take(Event::InitDone::<NodeTopology>, |one| {
+            Some(facts::of_topology(one))
+        });
     assert_eq!(caches.pods.all().len(), PODS);
+    assert_eq!(caches.mounts.all().len(), PODS);
     assert_eq!(caches.nodes.all().len(), NODES);
 }
 
@@ -150,6 +174,56 @@ fn pod(n: usize) -> Pod {
             "name": "siding", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "started": true,
             "state": {"running": {}},
         }]},
+    }))
+}
+
+/// As the agent and the operator leave it.
+fn mount(n: usize) -> StoreMount {
+    let condition = |type_: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": "AsDeclared", "observedGeneration": 1,
+            "message": "as declared", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        })
+    };
+    let nics: Vec<String> = (79..83).map(|nic| format!("rdmap{nic}s0")).collect();
+    read(json!({
+        "apiVersion": "siding.dev/v1alpha1", "kind": "StoreMount",
+        "metadata": {
+            "name": format!("engine-{n}"), "namespace": "models", "uid": uid(n), "resourceVersion": n.to_string(),
+            "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"siding.dev/pool": "kv"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": format!("engine-{n}"), "uid": uid(n)}],
+        },
+        "spec": {"pool": "kv", "poolGeneration": 1, "podUid": uid(n), "node": node_of(n)},
+        "status": {
+            "phase": "Ready", "summary": "64Gi on 2Mi pages, registered", "cap": 23,
+            "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank",
+            "planSource": "Node", "nics": nics, "backend": "io_uring", "registrationSummary": "0.412 s",
+            "segments": [{
+                "name": "kv", "phase": "ready", "bytes": 64_u64 << 30, "registeredBytes": 64_u64 << 30,
+                "summary": "64Gi/2Mi", "seconds": {"map": 0.001, "touch": 3.2, "register": 0.412},
+            }],
+            "conditions": (["PlanWritten", "SidecarRunning", "Planned", "Mounted", "Registered"].map(condition)),
+        },
+    }))
+}
+
+fn topology(n: usize) -> NodeTopology {
+    let rail = |gpu: usize| {
+        let nics: Vec<String> = (0..4)
+            .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
+            .collect();
+        json!({
+            "name": format!("0000:{gpu:02x}:00.0"), "nics": nics, "evidence": "SameSwitch",
+            "summary": "4 NICs (SameSwitch)",
+        })
+    };
+    read(json!({
+        "apiVersion": "siding.dev/v1alpha1", "kind": "NodeTopology",
+        "metadata": {"name": node_of(n)}, "spec": {},
+        "status": {
+            "cores": {"count": 192, "source": "Allocatable"}, "gpuCount": 8, "instanceType": "p5.48xlarge",
+            "rails": (0..8).map(rail).collect::<Vec<_>>(),
+        },
     }))
 }
 

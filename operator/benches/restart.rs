@@ -246,7 +246,12 @@ fn topology(n: usize) -> NodeTopology {
 }
 
 fn topology_status() -> Value {
-    let rail = |gpu| json!({"name": format!("0000:{gpu:02x}:00.0"), "nics": nics(gpu), "evidence": "SameSwitch"});
+    let rail = |gpu| {
+        json!({
+            "name": format!("0000:{gpu:02x}:00.0"), "nics": nics(gpu), "evidence": "SameSwitch",
+            "summary": "4 NICs (SameSwitch)",
+        })
+    };
     json!({
         "cores": {"count": 192, "source": "Allocatable"}, "gpuCount": 8, "instanceType": "p5.48xlarge",
         "rails": (0..8).map(rail).collect::<Vec<_>>(),

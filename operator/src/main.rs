@@ -18,7 +18,8 @@ use siding_operator::controllers::tell::Teller;
 use siding_operator::leader::Candidate;
 use siding_operator::live::{ApiServer, Live};
 use siding_operator::metrics::Metrics;
-use siding_operator::server::{Health, Webhooks, health_router, router, serve_plain, serve_tls};
+use siding_operator::server::{Health, Webhooks, health_router, router, serve_tls};
+use siding_service::http::serve;
 use siding_topology::catalogue::Catalogue;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -187,7 +188,7 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
         metrics,
     });
     let tls = tokio::spawn(serve_tls(webhooks, hooks, in_use, until(stopped.clone())));
-    let http = tokio::spawn(serve_plain(plain, health_router(health), until(stopped)));
+    let http = tokio::spawn(serve(plain, health_router(health), until(stopped)));
 
     tokio::select! {
         _ = terminate.recv() => info!("SIGTERM: the operator stops"),
@@ -198,7 +199,7 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     stop.send_replace(true);
     let _ = tokio::join!(stand, control);
     tls.await??;
-    http.await?;
+    http.await??;
     keep.abort();
     follow.abort();
     Ok(())

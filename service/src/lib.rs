@@ -2,6 +2,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod http;
+
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 

@@ -4,7 +4,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use siding::commands::Cli;
 use siding::output::complain;
@@ -13,7 +12,7 @@ use siding::signals::survive_file_size_limit;
 fn main() -> ExitCode {
     allow_all_files();
     survive_file_size_limit();
-    match Cli::parse().run() {
+    match Cli::read().run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             complain(&failure);

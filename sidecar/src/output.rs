@@ -1,13 +1,17 @@
-//! Standard output and standard error, which may be full, closed or gone; and files that are
-//! written whole or not at all.
+//! Standard output and standard error, which may be full, closed or gone; and files that users name.
+
+mod file;
 
 use std::fmt;
-use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
-use std::path::{Path, PathBuf};
-use std::process;
 
+pub use self::file::write_file;
 use crate::failure::Failure;
+
+/// Lines of a message on standard error, at most.
+const MOST_LINES: usize = 100;
+/// Letters of one of its lines, at most.
+const MOST_LETTERS: usize = 1000;
 
 /// Prints to standard output. A reader that went away wanted no more: that is no failure.
 ///
@@ -23,43 +27,56 @@ pub fn print(text: impl fmt::Display) -> Result<(), Failure> {
     }
 }
 
-/// A text as one line, with what would steer a terminal, end a line, turn the direction in which it
-/// is read or not be seen, written out.
+/// A text as one line, with what would steer a terminal, turn letters round, or end a line, written
+/// out.
 #[must_use]
 pub fn plain(text: &str) -> String {
-    let shown = |letter: char| match letter.is_control() || is_unseen(letter) {
+    let shown = |letter: char| match is_unseen(letter) {
         true => letter.escape_default().to_string(),
         false => letter.to_string(),
     };
     text.chars().map(shown).collect()
 }
 
-/// Whether a letter has no shape of its own: separators of lines, marks of direction, joiners, and
-/// tags.
+/// Control characters, and those that end a line, set its direction, or are not seen.
 fn is_unseen(letter: char) -> bool {
-    matches!(
-        letter,
-        '\u{ad}'
-            | '\u{34f}'
-            | '\u{61c}'
-            | '\u{115f}'..='\u{1160}'
-            | '\u{17b4}'..='\u{17b5}'
-            | '\u{180b}'..='\u{180f}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff0}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}'
-    )
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(letter, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// Prints a line to standard error, as far as anybody is there.
+/// Prints a message to standard error, as far as anybody is there. It may quote what others wrote.
 pub fn complain(text: impl fmt::Display) {
-    let _ = writeln!(io::stderr().lock(), "siding: {text}");
+    let _ = writeln!(
+        io::stderr().lock(),
+        "siding: {}",
+        message(&text.to_string())
+    );
+}
+
+/// A message's lines, each plain, and cut where they are many or long: what is told last, what
+/// would work, stays.
+fn message(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut shown: Vec<String> = lines
+        .iter()
+        .take(MOST_LINES)
+        .map(|line| cut(&plain(line)))
+        .collect();
+    if lines.len() > MOST_LINES {
+        shown.push(format!("… and {} lines more", lines.len() - MOST_LINES));
+    }
+    shown.join("\n")
+}
+
+fn cut(line: &str) -> String {
+    let letters: Vec<char> = line.chars().collect();
+    if letters.len() <= MOST_LETTERS {
+        return line.to_owned();
+    }
+    let (begin, end) = (MOST_LETTERS / 2, letters.len() - MOST_LETTERS / 2);
+    let (head, tail) = (&letters[..begin], &letters[end..]);
+    head.iter().chain(&['…']).chain(tail).collect()
 }
 
 /// Prints a line to standard error as it is, for what accompanies a document on standard output.
@@ -67,92 +84,29 @@ pub fn note(text: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// Writes a file whole or not at all: what was there before stays until all of it is on the disk.
-/// What is no regular file (a pipe, `/dev/stdout`) is written as it is.
-///
-/// # Errors
-/// Where it can't be written; nothing is left then.
-pub fn write_file(path: &Path, content: &[u8]) -> io::Result<()> {
-    let place = match fs::metadata(path) {
-        Ok(there) if !there.is_file() => return fs::write(path, content),
-        // A link stays one.
-        Ok(_) => fs::canonicalize(path)?,
-        Err(_) => path.to_owned(),
-    };
-    let draft = draft(&place);
-    let written = write_draft(&draft, &place, content).and_then(|()| fs::rename(&draft, &place));
-    if written.is_err() {
-        let _ = fs::remove_file(&draft);
-    }
-    written
-}
-
-/// A name beside the file that no other process takes.
-fn draft(place: &Path) -> PathBuf {
-    place.with_file_name(format!(".siding-{}.draft", process::id()))
-}
-
-fn write_draft(draft: &Path, place: &Path, content: &[u8]) -> io::Result<()> {
-    // One of an earlier process of this number may be there.
-    let _ = fs::remove_file(draft);
-    let mut file = File::create_new(draft)?;
-    if let Ok(there) = fs::metadata(place) {
-        file.set_permissions(there.permissions())?;
-    }
-    file.write_all(content)?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    fn names(folder: &Path) -> Vec<String> {
-        let entries = fs::read_dir(folder).unwrap();
-        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names
-    }
 
     #[test]
-    fn what_steers_or_hides_is_written_out() {
-        assert_eq!(plain("a\u{1b}[31m\n"), "a\\u{1b}[31m\\n");
-        for hidden in [
-            '\u{202e}', '\u{2028}', '\u{2029}', '\u{feff}', '\u{200b}', '\u{2066}',
-        ] {
-            let written = format!("\\u{{{:x}}}", u32::from(hidden));
-            assert_eq!(plain(&format!("a{hidden}b")), format!("a{written}b"));
+    fn a_message_steers_no_terminal() {
+        assert_eq!(plain("ä\u{1b}[31m\ta\nb"), "ä\\u{1b}[31m\\ta\\nb");
+        for letter in "\u{7}\u{9b}\u{202e}\u{2028}\u{2029}\u{2066}\u{200b}\u{feff}".chars() {
+            let shown = plain(&letter.to_string());
+            assert_eq!(shown, letter.escape_default().to_string());
         }
-        let shown = "é 日本 😀 \u{fffd}";
-        assert_eq!(plain(shown), shown);
+        assert_eq!(message("a\u{1b}]0;b\u{7}\nc"), "a\\u{1b}]0;b\\u{7}\nc");
     }
 
     #[test]
-    fn a_file_is_replaced_and_keeps_its_mode_and_its_links() {
-        let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
-        write_file(&file, b"old").unwrap();
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
-        symlink("file", &link).unwrap();
-        write_file(&link, b"new").unwrap();
-        assert_eq!(fs::read(&file).unwrap(), b"new");
-        assert!(link.symlink_metadata().unwrap().is_symlink());
-        let mode = fs::metadata(&file).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(names(folder.path()), ["file", "link"]);
-    }
-
-    #[test]
-    fn what_fails_leaves_what_was_there() {
-        let folder = tempfile::tempdir().unwrap();
-        let full = folder.path().join("full");
-        symlink("/dev/full", &full).unwrap();
-        let error = write_file(&full, b"new").unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::StorageFull);
-        assert!(write_file(&folder.path().join("no/file"), b"new").is_err());
-        assert!(write_file(folder.path(), b"new").is_err());
-        assert_eq!(names(folder.path()), ["full"]);
+    fn a_message_is_bounded_and_its_end_is_kept() {
+        let line = format!("--x: '{}' is none; write y", "9".repeat(1 << 20));
+        let shown = message(&line);
+        assert_eq!(shown.chars().count(), MOST_LETTERS + 1);
+        assert!(shown.starts_with("--x: '999") && shown.ends_with("9' is none; write y"));
+        let shown = message(&"x\n".repeat(1 << 20));
+        assert!(shown.ends_with("\nx\n… and 1048476 lines more"), "{shown}");
+        assert_eq!(shown.lines().count(), MOST_LINES + 1);
+        assert_eq!(message(&"ä".repeat(MOST_LETTERS)), "ä".repeat(MOST_LETTERS));
     }
 }

@@ -43,6 +43,8 @@ pub use engine::{Cap, Node, Outcome, simulate};
 pub use factor::{FactorScore, Setting, best_factor, factor_scores, p5_settings};
 pub use parameters::{Model, Parameters, Sizes, Spread};
 pub use report::{BestCap, Report};
-pub use sweep::{best_cap, modelled_registrations, sweep, sweep_with, unmeasured};
+pub use sweep::{
+    best_cap, modelled_registrations, sweep, sweep_cost_seconds, sweep_with, unmeasured,
+};
 pub use tables::{Table, tables};
 pub use workload::{Buffer, Memory, Order, Workload};

@@ -179,6 +179,41 @@ const CASES: &[Case] = &[
         code: 2,
         says: &["--page", "2Mi"],
     },
+    Case {
+        arguments: &["plan", "--factor", "-1"],
+        code: 2,
+        says: &["--factor <F>", "above 0"],
+    },
+    Case {
+        arguments: &["simulate", "--sweep", "--factor", "-1"],
+        code: 2,
+        says: &["--factor <F>", "above 0"],
+    },
+    Case {
+        arguments: &["plan", "--gpus", "1", "--nics", "1", "--segment", "-1Gi"],
+        code: 2,
+        says: &["--segment", "'-1Gi' is negative"],
+    },
+    Case {
+        arguments: &["mount", "--segment", "-1Gi"],
+        code: 2,
+        says: &["--segment", "NAME=SIZE"],
+    },
+    Case {
+        arguments: &["bench", "registration", "--cap", "-1"],
+        code: 2,
+        says: &["--cap", "'-1' is not a cap"],
+    },
+    Case {
+        arguments: &["bench", "registration", "--page", "-1"],
+        code: 2,
+        says: &["--page", "'-1' is not a page size"],
+    },
+    Case {
+        arguments: &["bench", "mount", "--size", "-1"],
+        code: 2,
+        says: &["--size", "'-1' is negative"],
+    },
 ];
 
 /// Runs it and checks code, words, and that it neither panicked nor was ended by a signal.
@@ -403,4 +438,53 @@ fn schema_and_check_agree_with_what_runs() {
     // What it prints is a configuration with the same meaning.
     fs::write(&file, &first.out).unwrap();
     assert_eq!(check(&file).out, first.out);
+}
+
+/// What is quoted from a file steers no terminal and is short, and what would work is still told.
+#[test]
+fn what_files_say_is_quoted_with_care() {
+    let scratch = scratch();
+    let file = scratch.path().join("file");
+    let long = "9".repeat(1_000_000);
+    let key = format!("{{\"{long}\": 1}}");
+    for (arguments, text, says) in [
+        (
+            "bench registration --buffers",
+            "1 \u{1b}[31m",
+            "is no count; write a whole number",
+        ),
+        (
+            "bench registration --buffers",
+            &format!("1 {long}"),
+            "is no count; write a whole number",
+        ),
+        (
+            "bench registration --buffers",
+            "\u{1b}]0;x\u{7}",
+            "line 1: ",
+        ),
+        (
+            "plan --topology",
+            r#"{"a\u001b[31m\u009b\u202e": 1}"#,
+            "write what `siding topology -o json`",
+        ),
+        (
+            "plan --topology",
+            &key,
+            "write what `siding topology -o json`",
+        ),
+        ("config check", "\"\\e[31m\": 1", "[31m"),
+        (
+            "config check",
+            &format!("segments: [{{name: {long}}}]"),
+            "name",
+        ),
+    ] {
+        fs::write(&file, text).unwrap();
+        let said = Said::of(siding().args(arguments.split(' ')).arg(&file));
+        check(&said, 2, &[says], arguments);
+        let steers = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+        assert!(!said.err.contains(steers), "{arguments}: {:?}", said.err);
+        assert!(said.err.len() < 4000, "{arguments}: {}", said.err.len());
+    }
 }

@@ -75,18 +75,29 @@ pub fn siding() -> Command {
 /// A `siding` command as a user without any privilege, who may pin 8 MiB.
 #[must_use]
 pub fn siding_as_nobody(home: &Path) -> Command {
+    siding_as(65_534, home, &["--memlock=8388608:8388608"])
+}
+
+/// A `siding` command as a user without any privilege and with these limits, as `prlimit` has them.
+/// A user of one test alone has no other processes that count.
+#[must_use]
+pub fn siding_as(user: u32, home: &Path, limits: &[&str]) -> Command {
     let binary_for_all = home.join("siding");
-    fs::copy(binary(), &binary_for_all).unwrap();
-    let mut command = Command::new("setpriv");
+    if !binary_for_all.exists() {
+        fs::copy(binary(), &binary_for_all).unwrap();
+    }
+    // Limits first: who may do nothing may not raise them.
+    let mut command = Command::new("prlimit");
     command
+        .args(limits)
+        .args(["--", "setpriv"])
         .args([
-            "--reuid=65534",
-            "--regid=65534",
+            &format!("--reuid={user}"),
+            &format!("--regid={user}"),
             "--clear-groups",
             "--bounding-set=-all",
             "--inh-caps=-all",
         ])
-        .args(["prlimit", "--memlock=8388608:8388608", "--"])
         .arg(binary_for_all)
         .env_remove("MC_MAX_CONCURRENT_REG_MR")
         .stdin(Stdio::null());

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Node, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
-use siding_crds::api::{NodeTopology, StoreMount};
+use siding_crds::api::{MountPhase, NodeTopology, StoreMount};
 use siding_crds::names;
 use siding_crds::plan::{GpuRail, Injection, NodePlan};
 
+use super::shared::Shared;
 use super::slim::Key;
 
 /// Label that clouds put on nodes.
@@ -23,9 +25,9 @@ pub struct PodFacts {
     /// Its node, once it is bound.
     pub node: Option<String>,
     /// What was injected.
-    pub injection: Injection,
+    pub injection: Arc<Injection>,
     /// The plan it carries; none where it can't be read.
-    pub plan: Option<NodePlan>,
+    pub plan: Option<Arc<NodePlan>>,
     /// What its sidecar does.
     pub sidecar: SidecarState,
     /// Whether a container of the engine has started: its environment is fixed.
@@ -89,13 +91,64 @@ pub struct TopologyFacts {
 
 /// What became of a pod's mount.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MountFacts(pub StoreMount);
+pub struct MountFacts {
+    /// Its pool.
+    pub pool: String,
+    /// The uid of its pod.
+    pub pod_uid: String,
+    /// Where it stands.
+    pub phase: MountPhase,
+    /// Why it is not as declared, one word.
+    pub reason: Option<String>,
+    /// All of it in a line.
+    pub summary: Option<String>,
+    /// Seconds that registering took over all segments.
+    pub register_seconds: Option<f64>,
+    /// The object as JSON, which takes a part of the memory that the object would.
+    whole: Box<[u8]>,
+}
+
+impl MountFacts {
+    /// Of an object.
+    ///
+    /// # Errors
+    /// Where it can't be written as JSON.
+    pub fn of(mount: &StoreMount) -> Result<Self, serde_json::Error> {
+        let status = mount.status.as_ref();
+        let segments = status.into_iter().flat_map(|status| &status.segments);
+        let seconds = segments.filter_map(|segment| segment.seconds.register);
+        Ok(Self {
+            pool: mount.spec.pool.clone(),
+            pod_uid: mount.spec.pod_uid.clone(),
+            phase: status.map(|status| status.phase).unwrap_or_default(),
+            reason: status.and_then(|status| status.reason.clone()),
+            summary: status.and_then(|status| status.summary.clone()),
+            register_seconds: seconds.reduce(|a, b| a + b),
+            whole: serde_json::to_vec(mount)?.into(),
+        })
+    }
+
+    /// The object.
+    ///
+    /// # Errors
+    /// None is known: it was written as it is read.
+    pub fn object(&self) -> Result<StoreMount, serde_json::Error> {
+        serde_json::from_slice(&self.whole)
+    }
+}
+
+/// What pods say in the same words.
+#[derive(Debug, Default)]
+pub struct Sayings {
+    injections: Shared<Injection>,
+    plans: Shared<NodePlan>,
+}
 
 /// Of a pod; none where it carries no sidecar of ours, or what it carries can't be read.
 #[must_use]
-pub fn of_pod(pod: &Pod) -> Option<(Key, PodFacts)> {
+pub fn of_pod(pod: &Pod, sayings: &Sayings) -> Option<(Key, PodFacts)> {
     let injection = pod.annotations().get(names::INJECTION)?;
-    let injection = Injection::parse(injection).ok()?;
+    let injection = sayings.injections.of(injection, Injection::parse).ok()?;
     let plan = pod.annotations().get(names::PLAN);
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref());
@@ -103,7 +156,7 @@ pub fn of_pod(pod: &Pod) -> Option<(Key, PodFacts)> {
         uid: pod.uid()?,
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         injection,
-        plan: plan.and_then(|plan| NodePlan::parse(plan).ok()),
+        plan: plan.and_then(|plan| sayings.plans.of(plan, NodePlan::parse).ok()),
         sidecar: sidecar_state(pod),
         has_started: status
             .and_then(|status| status.container_statuses.as_ref())
@@ -259,7 +312,7 @@ mod tests {
 
     #[test]
     fn of_a_pod_what_was_injected_where_it_is_and_how_its_sidecar_is() {
-        let (key, facts) = of_pod(&pod(json!({"phase": "Pending"}))).unwrap();
+        let (key, facts) = of_pod(&pod(json!({"phase": "Pending"})), &Sayings::default()).unwrap();
         assert_eq!(key, Key::new("n", "p"));
         assert_eq!(facts.node.as_deref(), Some("node-1"));
         assert_eq!(facts.injection.ranks.get(), 2);
@@ -270,11 +323,14 @@ mod tests {
 
     #[test]
     fn a_crash_loop_is_told_by_how_it_ended() {
-        let (_, facts) = of_pod(&pod(json!({"initContainerStatuses": [{
-            "name": "siding", "image": "", "imageID": "", "ready": false, "restartCount": 3,
-            "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
-            "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
-        }]})))
+        let (_, facts) = of_pod(
+            &pod(json!({"initContainerStatuses": [{
+                "name": "siding", "image": "", "imageID": "", "ready": false, "restartCount": 3,
+                "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}},
+                "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137}},
+            }]})),
+            &Sayings::default(),
+        )
         .unwrap();
         let killed = SidecarState::Ended {
             reason: "OOMKilled".to_owned(),
@@ -288,13 +344,13 @@ mod tests {
     fn a_pod_without_the_annotation_or_of_a_later_release_is_none_of_ours() {
         let mut stranger = pod(json!({}));
         stranger.annotations_mut().remove("siding.dev/injection");
-        assert_eq!(of_pod(&stranger), None);
+        assert_eq!(of_pod(&stranger, &Sayings::default()), None);
         let mut later = pod(json!({}));
         later.annotations_mut().insert(
             "siding.dev/injection".to_owned(),
             r#"{"version":2}"#.to_owned(),
         );
-        assert_eq!(of_pod(&later), None);
+        assert_eq!(of_pod(&later, &Sayings::default()), None);
     }
 
     #[test]

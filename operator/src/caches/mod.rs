@@ -1,6 +1,7 @@
 //! What the cluster has, as the operator needs it, kept up by watches.
 
 pub mod facts;
+mod shared;
 pub mod slim;
 
 use std::collections::BTreeMap;
@@ -17,7 +18,7 @@ use siding_crds::names;
 use tracing::warn;
 
 use crate::admission::{LimitRange, Quota};
-use facts::{MountFacts, NodeFacts, PodFacts, TopologyFacts};
+use facts::{MountFacts, NodeFacts, PodFacts, Sayings, TopologyFacts};
 use slim::{Key, Slim};
 
 /// All caches.
@@ -120,7 +121,9 @@ impl Caches {
         let api: Api<Pod> = Api::all(client);
         let ours = watcher::Config::default().labels(names::POOL);
         let watch = watcher(api, ours).default_backoff();
-        self.pods.follow("Pod", watch, facts::of_pod).await;
+        let sayings = Sayings::default();
+        let facts_of = |pod: &Pod| facts::of_pod(pod, &sayings);
+        self.pods.follow("Pod", watch, facts_of).await;
     }
 
     async fn follow_nodes(&self, client: Client) {
@@ -146,10 +149,8 @@ impl Caches {
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |mount: &DeserializeGuard<StoreMount>| {
             let mount = readable("StoreMount", mount)?;
-            Some((
-                facts::key(&mount),
-                MountFacts(without_managed_fields(mount)),
-            ))
+            let key = facts::key(&mount);
+            Some((key, MountFacts::of(&without_managed_fields(mount)).ok()?))
         };
         self.mounts.follow("StoreMount", watch, facts_of).await;
     }

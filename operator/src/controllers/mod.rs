@@ -125,6 +125,7 @@ impl Controllers {
     async fn reconcile_mount(&self, key: &Key) -> Result<bool, ApplyError> {
         let pod = self.caches.pods.get(key);
         let mount = self.caches.mounts.get(key);
+        let mount = mount.map(|mount| mount.object()).transpose()?;
         let plan = pod.as_ref().and_then(|pod| {
             let node = pod.node.as_deref()?;
             let node_key = Key::new("", node);
@@ -141,7 +142,7 @@ impl Controllers {
         let observed = mounts::Observed {
             key,
             pod: pod.as_deref(),
-            mount: mount.as_deref().map(|mount| &mount.0),
+            mount: mount.as_ref(),
             plan: plan.as_ref(),
         };
         let actions = mounts::actions(&observed, Timestamp::now());
@@ -190,8 +191,8 @@ impl Controllers {
             .mounts
             .of_namespace(&key.namespace)
             .into_iter()
-            .filter(|(_, mount)| mount.0.spec.pool == key.name)
-            .map(|(key, mount)| (key.name, mount.0.clone()))
+            .filter(|(_, mount)| mount.pool == key.name)
+            .map(|(key, mount)| (key.name, mount))
             .collect();
         let observed = pools::Observed {
             pool: &pool,
@@ -231,7 +232,7 @@ fn pools_of_pod(change: &Change<PodFacts>) -> Vec<(Key, Duration)> {
 
 fn pools_of_mount(change: &Change<MountFacts>) -> Vec<(Key, Duration)> {
     let mounts = change.before.iter().chain(&change.after);
-    let pool = |mount: &Arc<MountFacts>| Key::new(&change.key.namespace, &mount.0.spec.pool);
+    let pool = |mount: &Arc<MountFacts>| Key::new(&change.key.namespace, &mount.pool);
     mounts.map(|mount| (pool(mount), TOGETHER)).collect()
 }
 

@@ -280,6 +280,8 @@ fn running(state: &SidecarState, failure: Option<&(Reason, String)>) -> Said {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn key() -> Key {
@@ -302,11 +304,11 @@ mod tests {
         PodFacts {
             uid: "u1".to_owned(),
             node: Some("n1".to_owned()),
-            injection: serde_json::from_value(json!({
+            injection: Arc::new(serde_json::from_value(json!({
                 "version": 1, "pool": "kv", "poolGeneration": 3, "ranks": 1, "gpusPerRank": 1, "image": "i",
             }))
-            .unwrap(),
-            plan: Some(planned_on_node()),
+            .unwrap()),
+            plan: Some(planned_on_node().into()),
             sidecar: SidecarState::Running,
             has_started: false,
             has_ended: false,
@@ -386,7 +388,7 @@ mod tests {
     #[test]
     fn a_pod_that_missed_its_binding_gets_its_plan_once_and_the_engines_start_is_told() {
         let late = PodFacts {
-            plan: Some(seed()),
+            plan: Some(seed().into()),
             has_started: true,
             ..pod()
         };
@@ -407,7 +409,7 @@ mod tests {
         );
         // The pod carries it now: nothing more to complete, and that it came late stays told.
         let planned = PodFacts {
-            plan: Some(plan.clone()),
+            plan: Some(plan.clone().into()),
             ..late
         };
         let second = act(Some(&planned), Some(&told), Some(&plan));

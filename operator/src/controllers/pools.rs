@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use siding_crds::api::{
-    FailureCount, MountPhase, PageSize, PodCounts, PoolNode, SlowestRegistration, StoreMount,
-    StorePool, StorePoolStatus,
+    FailureCount, MountPhase, PageSize, PodCounts, PoolNode, SlowestRegistration, StorePool,
+    StorePoolStatus,
 };
 use siding_crds::format_bytes;
 use siding_crds::plan::NodePlan;
@@ -15,7 +14,7 @@ use siding_crds::reasons::Reason;
 
 use super::conditions::Said;
 use crate::admission::{Defaults, Demand};
-use crate::caches::facts::{NodeFacts, PodFacts};
+use crate::caches::facts::{MountFacts, NodeFacts, PodFacts};
 use crate::caches::slim::Key;
 
 /// Most nodes that are listed.
@@ -31,7 +30,7 @@ pub struct Observed<'a> {
     /// The pods that carry its sidecar.
     pub pods: &'a [(Key, Arc<PodFacts>)],
     /// What became of their mounts, by pod name.
-    pub mounts: &'a BTreeMap<String, StoreMount>,
+    pub mounts: &'a BTreeMap<String, Arc<MountFacts>>,
     /// The cluster's nodes.
     pub nodes: &'a [(Key, Arc<NodeFacts>)],
     /// What pods get where their pool does not tell.
@@ -47,17 +46,18 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> StorePoolStatus {
         .pods
         .iter()
         .filter(|(_, pod)| !pod.has_ended)
-        .collect();
-    let mounts: Vec<(&PodFacts, Option<&StoreMount>)> = living
-        .iter()
         .map(|(key, pod)| {
-            let mount = observed.mounts.get(&key.name);
-            (&**pod, mount.filter(|mount| mount.spec.pod_uid == pod.uid))
+            let mount = observed.mounts.get(&key.name).map(Arc::as_ref);
+            Living {
+                name: &key.name,
+                pod,
+                mount: mount.filter(|mount| mount.pod_uid == pod.uid),
+            }
         })
         .collect();
-    let pods = counts(observed, &mounts);
-    let failures = failures(&mounts);
-    let (nodes, node_count) = nodes(&mounts);
+    let pods = counts(observed, &living);
+    let failures = failures(&living);
+    let (nodes, node_count) = nodes(&living);
     let generation = observed.pool.metadata.generation;
     let old = observed
         .pool
@@ -77,7 +77,7 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> StorePoolStatus {
         failures,
         nodes,
         node_count,
-        slowest_registration: slowest(&mounts),
+        slowest_registration: slowest(&living),
         conditions: conditions
             .into_iter()
             .map(|said| said.after(old, generation, now))
@@ -85,45 +85,51 @@ pub fn status(observed: &Observed<'_>, now: Timestamp) -> StorePoolStatus {
     }
 }
 
-fn phase(mount: Option<&StoreMount>) -> MountPhase {
-    mount
-        .and_then(|mount| mount.status.as_ref())
-        .map(|status| status.phase)
-        .unwrap_or_default()
+/// A pod that has not ended, and its own mount.
+struct Living<'a> {
+    name: &'a str,
+    pod: &'a PodFacts,
+    mount: Option<&'a MountFacts>,
 }
 
-fn counts(observed: &Observed<'_>, mounts: &[(&PodFacts, Option<&StoreMount>)]) -> PodCounts {
-    let number = |is_it: &dyn Fn(&PodFacts, Option<&StoreMount>) -> bool| {
-        let found = mounts.iter().filter(|(pod, mount)| is_it(pod, *mount));
+impl Living<'_> {
+    fn phase(&self) -> MountPhase {
+        self.mount.map(|mount| mount.phase).unwrap_or_default()
+    }
+}
+
+fn counts(observed: &Observed<'_>, living: &[Living<'_>]) -> PodCounts {
+    let number = |is_it: &dyn Fn(&Living<'_>) -> bool| {
+        let found = living.iter().filter(|one| is_it(one));
         u32::try_from(found.count()).unwrap_or(u32::MAX)
     };
     let sidecar = &observed.pool.spec.sidecar;
     let image = sidecar.image.as_ref().unwrap_or(&observed.defaults.image);
-    let in_phase = |wanted: MountPhase| number(&|_, mount| phase(mount) == wanted);
+    let in_phase = |wanted: MountPhase| number(&|one| one.phase() == wanted);
     PodCounts {
-        desired: number(&|_, _| true),
+        desired: number(&|_| true),
         ready: in_phase(MountPhase::Ready),
         degraded: in_phase(MountPhase::Degraded),
         failed: in_phase(MountPhase::Failed),
-        outdated: number(&|pod, _| {
-            pod.injection.image != *image
-                || Some(pod.injection.pool_generation) != observed.pool.metadata.generation
+        outdated: number(&|one| {
+            let injection = &one.pod.injection;
+            injection.image != *image
+                || Some(injection.pool_generation) != observed.pool.metadata.generation
         }),
     }
 }
 
 /// Failed and degraded pods by reason, the most frequent first.
-fn failures(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> Vec<FailureCount> {
+fn failures(living: &[Living<'_>]) -> Vec<FailureCount> {
     let mut by_reason: BTreeMap<String, FailureCount> = BTreeMap::new();
-    for (_, mount) in mounts {
-        if !matches!(phase(*mount), MountPhase::Failed | MountPhase::Degraded) {
+    for one in living {
+        if !matches!(one.phase(), MountPhase::Failed | MountPhase::Degraded) {
             continue;
         }
-        let status = mount.and_then(|mount| mount.status.as_ref());
-        let reason = status.and_then(|status| status.reason.clone());
+        let reason = one.mount.and_then(|mount| mount.reason.clone());
         let reason = reason.unwrap_or_else(|| Reason::Other.to_string());
         let entry = by_reason.entry(reason.clone()).or_insert_with(|| {
-            let summary = status.and_then(|status| status.summary.clone());
+            let summary = one.mount.and_then(|mount| mount.summary.clone());
             FailureCount {
                 reason,
                 count: 0,
@@ -138,20 +144,19 @@ fn failures(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> Vec<FailureCount> {
     all
 }
 
-fn nodes(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> (Vec<PoolNode>, u32) {
-    let mut by_name: BTreeMap<&str, String> = BTreeMap::new();
-    for (pod, _) in mounts {
-        if let Some(node) = &pod.node {
-            let plan = pod.plan.as_ref().filter(|plan| plan.node.is_some());
-            let summary = plan.map_or_else(|| "not planned yet".to_owned(), plan_in_a_line);
-            by_name.insert(node, summary);
+fn nodes(living: &[Living<'_>]) -> (Vec<PoolNode>, u32) {
+    let mut by_name: BTreeMap<&str, Option<&NodePlan>> = BTreeMap::new();
+    for one in living {
+        if let Some(node) = &one.pod.node {
+            let plan = one.pod.plan.as_deref();
+            by_name.insert(node, plan.filter(|plan| plan.node.is_some()));
         }
     }
     let count = u32::try_from(by_name.len()).unwrap_or(u32::MAX);
     let listed = by_name.into_iter().take(MOST_NODES);
-    let listed = listed.map(|(name, summary)| PoolNode {
+    let listed = listed.map(|(name, plan)| PoolNode {
         name: name.to_owned(),
-        summary,
+        summary: plan.map_or_else(|| "not planned yet".to_owned(), plan_in_a_line),
     });
     (listed.collect(), count)
 }
@@ -184,18 +189,10 @@ fn segments(pool: &StorePool) -> String {
     all.join(", ")
 }
 
-fn slowest(mounts: &[(&PodFacts, Option<&StoreMount>)]) -> Option<SlowestRegistration> {
-    let of = |mount: &StoreMount| {
-        let segments = &mount.status.as_ref()?.segments;
-        let seconds = segments
-            .iter()
-            .filter_map(|segment| segment.seconds.register);
-        Some((mount.name_any(), seconds.reduce(|a, b| a + b)?))
-    };
-    let slowest = mounts
-        .iter()
-        .filter_map(|(_, mount)| of((*mount)?))
-        .max_by(|a, b| a.1.total_cmp(&b.1));
+fn slowest(living: &[Living<'_>]) -> Option<SlowestRegistration> {
+    let seconds = |one: &Living<'_>| Some((one.name.to_owned(), one.mount?.register_seconds?));
+    let slowest = living.iter().filter_map(seconds);
+    let slowest = slowest.max_by(|a, b| a.1.total_cmp(&b.1));
     slowest.map(|(pod, seconds)| SlowestRegistration {
         summary: format!("{seconds:.3} s ({pod})"),
         pod,
@@ -378,17 +375,17 @@ mod tests {
         let facts = PodFacts {
             uid: format!("uid-{name}"),
             node: Some("n1".to_owned()),
-            injection: serde_json::from_value(json!({
+            injection: Arc::new(serde_json::from_value(json!({
                 "version": 1, "pool": "kv", "poolGeneration": generation, "ranks": 1,
                 "gpusPerRank": 1, "image": image,
             }))
-            .unwrap(),
-            plan: Some(serde_json::from_value(json!({
+            .unwrap()),
+            plan: Some(Arc::new(serde_json::from_value(json!({
                 "version": 1, "source": "Node", "node": "n1", "cap": 23, "capReason": "r", "rails": [
                     {"gpu": "0000:53:00.0", "nics": ["a", "b"], "evidence": "SameSwitch"},
                     {"gpu": "0000:64:00.0", "nics": ["c", "d"], "evidence": "SameSwitch"},
                 ],
-            })).unwrap()),
+            })).unwrap())),
             sidecar: SidecarState::Running,
             has_started: true,
             has_ended: false,
@@ -396,14 +393,15 @@ mod tests {
         (Key::new("team-a", name), Arc::new(facts))
     }
 
-    fn mount(name: &str, status: Value) -> (String, StoreMount) {
+    fn mount(name: &str, status: Value) -> (String, Arc<MountFacts>) {
         let mount = json!({
             "apiVersion": "siding.dev/v1alpha1", "kind": "StoreMount",
             "metadata": {"name": name, "namespace": "team-a"},
             "spec": {"pool": "kv", "poolGeneration": 3, "podUid": format!("uid-{name}"), "node": "n1"},
             "status": status,
         });
-        (name.to_owned(), serde_json::from_value(mount).unwrap())
+        let facts = MountFacts::of(&serde_json::from_value(mount).unwrap()).unwrap();
+        (name.to_owned(), Arc::new(facts))
     }
 
     fn node(bytes: u64) -> (Key, Arc<NodeFacts>) {
@@ -416,7 +414,7 @@ mod tests {
 
     fn told(
         pods: &[(Key, Arc<PodFacts>)],
-        mounts: BTreeMap<String, StoreMount>,
+        mounts: BTreeMap<String, Arc<MountFacts>>,
         bytes: u64,
     ) -> StorePoolStatus {
         let pool = pool();
@@ -496,7 +494,7 @@ mod tests {
             "a",
             json!({"phase": "Ready", "segments": [segment(0.25)]}),
         )]);
-        mounts.get_mut("a").unwrap().spec.pod_uid = "other".to_owned();
+        Arc::make_mut(mounts.get_mut("a").unwrap()).pod_uid = "other".to_owned();
         let status = told(&[pod("a", 3, "i")], mounts, 2 << 30);
         assert_eq!((status.pods.desired, status.pods.ready), (1, 0));
         assert_eq!(status.slowest_registration, None);

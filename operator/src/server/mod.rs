@@ -1,4 +1,4 @@
-//! The webhooks over HTTPS, and metrics and health over HTTP.
+//! The webhooks over HTTPS; the routes of metrics and health.
 
 mod webhooks;
 
@@ -77,33 +77,6 @@ pub async fn serve_tls(
         warn!("some connections were still open at the end");
     }
     Ok(())
-}
-
-/// Serves the router over plain HTTP until `stop` is done.
-pub async fn serve_plain(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
-    let open = GracefulShutdown::new();
-    tokio::pin!(stop);
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = &mut stop => break,
-        };
-        let Some(stream) = taken(accepted).await else {
-            continue;
-        };
-        let (router, watcher) = (router.clone(), open.watcher());
-        tokio::spawn(async move {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-            if let Err(error) = watcher.watch(connection).await {
-                debug!(%error, "a connection ended early");
-            }
-        });
-    }
-    drop(listener);
-    let _ = timeout(FAREWELL, open.shutdown()).await;
 }
 
 /// A machine without descriptors or memory for one more connection is no reason to end.

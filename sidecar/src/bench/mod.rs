@@ -4,6 +4,9 @@ pub mod mooncake;
 pub mod mount;
 pub mod registration;
 
+/// This process's own binary, for processes that it starts: also where its file is no longer.
+pub const OWN_BINARY: &str = "/proc/self/exe";
+
 /// The smallest of several seconds.
 #[must_use]
 pub fn minimum(seconds: impl IntoIterator<Item = f64>) -> Option<f64> {

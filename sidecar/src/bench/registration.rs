@@ -5,22 +5,20 @@
 
 pub mod buffers;
 pub mod rank;
+mod ranks;
 pub mod room;
+pub mod tasks;
 
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Write};
 use std::num::NonZeroUsize;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
-use siding_topology::size::binary;
 
-use self::rank::{RankAnswer, RankJob};
+use self::rank::RankJob;
+pub use self::ranks::Ranks;
 use super::minimum;
+use crate::failure::Failure;
 
 /// Spread of a sweep below which there is no contention to show.
 pub const CONTENTION: f64 = 1.3;
@@ -259,74 +257,15 @@ fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{plural}")
 }
 
-/// The rank processes that there are now. They go with it, and at once when told to.
-#[derive(Debug, Default)]
-pub struct Ranks {
-    is_stopped: AtomicBool,
-    children: Mutex<Vec<Child>>,
-}
-
-impl Ranks {
-    /// Kills all of them, from any thread; none is started any more.
-    pub fn stop(&self) {
-        let mut children = self.lock();
-        self.is_stopped.store(true, Ordering::Relaxed);
-        for child in children.iter_mut() {
-            let _ = child.kill();
-        }
-    }
-
-    /// Kills and buries those that there are.
-    fn clear(&self) {
-        for mut child in self.lock().drain(..) {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    fn start(&self, binary: &Path, job: &RankJob) -> Result<Rank, String> {
-        let mut children = self.lock();
-        if self.is_stopped.load(Ordering::Relaxed) {
-            return Err("cancelled".to_owned());
-        }
-        let mut child = Command::new(binary)
-            .args(["bench", "rank"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            // Ctrl-C is the bench's to answer.
-            .process_group(0)
-            .spawn()
-            .map_err(|error| format!("{}: {error}", binary.display()))?;
-        let pipes = (child.stdin.take(), child.stdout.take());
-        children.push(child);
-        drop(children);
-        let (Some(input), Some(output)) = pipes else {
-            return Err("a rank has no pipes".to_owned());
-        };
-        let mut rank = Rank {
-            input,
-            output: BufReader::new(output),
-        };
-        rank.tell(&serde_json::to_string(job).map_err(|error| error.to_string())?)?;
-        Ok(rank)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Child>> {
-        self.children.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Ranks {
-    fn drop(&mut self) {
-        self.clear();
-    }
-}
-
 /// Runs the sweep.
 ///
 /// # Errors
-/// What failed, in words.
-pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Result<Sweep, String> {
+/// What failed, or what the machine turned out to lack.
+pub fn sweep(
+    question: &Question<'_>,
+    ranks: &Ranks,
+    progress: impl Fn(),
+) -> Result<Sweep, Failure> {
     let mut caps: Vec<SweptCap> = question
         .caps
         .iter()
@@ -340,8 +279,7 @@ pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Res
             cap,
             ..question.job.clone()
         };
-        let seconds = at_once(question, ranks, &job);
-        ranks.clear();
+        let seconds = ranks.slowest(question, &job);
         progress();
         seconds
     };
@@ -365,71 +303,6 @@ pub fn sweep(question: &Question<'_>, ranks: &Ranks, progress: impl Fn()) -> Res
 /// The order of a round: each begins with another cap, so that none is always first.
 fn order(caps: usize, round: usize) -> impl Iterator<Item = usize> {
     (0..caps).map(move |at| (at + round) % caps.max(1))
-}
-
-/// Lets all ranks go at once and gives the slowest one's seconds.
-fn at_once(question: &Question<'_>, ranks: &Ranks, job: &RankJob) -> Result<f64, String> {
-    let mut all = (0..question.ranks.get())
-        .map(|_| ranks.start(question.binary, job))
-        .collect::<Result<Vec<_>, _>>()?;
-    for rank in &mut all {
-        rank.expect("ready")?;
-    }
-    for rank in &mut all {
-        rank.tell("go")?;
-    }
-    let mut slowest = 0.0_f64;
-    for rank in &mut all {
-        let answer: RankAnswer = serde_json::from_str(&rank.line()?).map_err(|e| e.to_string())?;
-        if answer.failed > 0 {
-            return Err(format!(
-                "{} of {} buffers were not registered ({}); run as root or with CAP_IPC_LOCK, or use fewer bytes",
-                answer.failed,
-                job.buffers.len(),
-                binary_sum(&job.buffers)
-            ));
-        }
-        slowest = slowest.max(answer.seconds);
-    }
-    Ok(slowest)
-}
-
-fn binary_sum(buffers: &[u64]) -> String {
-    binary(
-        buffers
-            .iter()
-            .fold(0, |sum: u64, bytes| sum.saturating_add(*bytes)),
-    )
-}
-
-/// The pipes of a rank's process.
-struct Rank {
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Rank {
-    fn tell(&mut self, text: &str) -> Result<(), String> {
-        let told = writeln!(self.input, "{text}").and_then(|()| self.input.flush());
-        told.map_err(|error| format!("a rank went away: {error}"))
-    }
-
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        match self.output.read_line(&mut line) {
-            Ok(length) if length > 0 => Ok(line),
-            _ => Err("a rank went away (its message is above)".to_owned()),
-        }
-    }
-
-    fn expect(&mut self, word: &str) -> Result<(), String> {
-        let line = self.line()?;
-        if line.trim() == word {
-            Ok(())
-        } else {
-            Err(format!("a rank said {line:?}"))
-        }
-    }
 }
 
 #[cfg(test)]
@@ -526,19 +399,5 @@ mod tests {
             [[0, 1, 2], [1, 2, 0], [2, 0, 1], [0, 1, 2]]
         );
         assert_eq!(order(0, 5).count(), 0);
-    }
-
-    #[test]
-    fn after_a_stop_no_rank_is_started() {
-        let ranks = Ranks::default();
-        ranks.stop();
-        let job = RankJob {
-            buffers: vec![1],
-            cap: None,
-            page_bytes: 4096,
-            touched: false,
-        };
-        let refused = ranks.start(Path::new("/bin/true"), &job);
-        assert_eq!(refused.err().as_deref(), Some("cancelled"));
     }
 }

@@ -10,7 +10,7 @@ pub mod run;
 pub mod simulate;
 pub mod topology;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 
 use crate::config::LogFormat;
 use crate::environment::Environment;
@@ -84,6 +84,13 @@ impl LogArgs {
 }
 
 impl Cli {
+    /// The command line; where it is wrong, that is said and the process ends.
+    #[must_use]
+    pub fn read() -> Self {
+        let matches = with_negative_numbers(Self::command()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    }
+
     /// Does what the command line says.
     ///
     /// # Errors
@@ -98,6 +105,73 @@ impl Cli {
             Command::Plan(args) => args.run(),
             Command::Simulate(args) => args.run(),
             Command::Bench(args) => args.run(&environment),
+        }
+    }
+}
+
+/// A negative number is the value of the option before it, which then says what it takes.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+        .mut_subcommands(with_negative_numbers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The command lines of all options that take a value, with this one, and the option's name.
+    fn with_value(
+        command: &clap::Command,
+        path: &[String],
+        value: &str,
+    ) -> Vec<(Vec<String>, String)> {
+        let valued = command
+            .get_arguments()
+            .filter(|arg| arg.get_action().takes_values());
+        let mut all: Vec<_> = valued
+            .filter_map(|arg| arg.get_long())
+            .map(|name| {
+                let option = [format!("--{name}"), value.to_owned()];
+                ([path, &option].concat(), format!("--{name}"))
+            })
+            .collect();
+        for inner in command.get_subcommands() {
+            let path = [path, &[inner.get_name().to_owned()]].concat();
+            all.extend(with_value(inner, &path, value));
+        }
+        all
+    }
+
+    /// What the command line says of it; nothing where it takes it.
+    fn said(line: &[String]) -> String {
+        let refused = with_negative_numbers(Cli::command()).try_get_matches_from(line);
+        refused
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    }
+
+    #[test]
+    fn a_negative_number_is_its_options_own() {
+        let mut command = with_negative_numbers(Cli::command());
+        command.build();
+        let lines = with_value(&command, &["siding".to_owned()], "-1");
+        assert!(lines.len() > 40, "{}", lines.len());
+        for (line, option) in lines {
+            let said = said(&line);
+            assert!(!said.contains("unexpected argument"), "{line:?}: {said}");
+            let is_refused = said.contains("invalid value");
+            assert!(!is_refused || said.contains(&option), "{line:?}: {said}");
+        }
+        for (line, option) in with_value(&command, &["siding".to_owned()], "-1Gi") {
+            if ["--segment", "--size", "--page"].contains(&option.as_str()) {
+                let said = said(&line);
+                assert!(!said.contains("unexpected argument"), "{line:?}: {said}");
+            }
         }
     }
 }

@@ -35,7 +35,12 @@ Examples:
 pub struct MountArgs {
     /// A segment: NAME=SIZE[,page=4Ki|2Mi|1Gi|transparent|auto][,numa=N|local|interleave]; SIZE is a
     /// Kubernetes quantity such as 1Gi. May be given several times
-    #[arg(long = "segment", value_name = "NAME=SIZE[,…]", required = true)]
+    #[arg(
+        long = "segment",
+        value_name = "NAME=SIZE[,…]",
+        required = true,
+        allow_hyphen_values = true
+    )]
     segments: Vec<Segment>,
     /// What registers: auto takes what is usable here and says why
     #[arg(long, value_name = "auto|io_uring|none", default_value = "auto")]

@@ -77,7 +77,7 @@ pub struct PlanArgs {
     instance_type: Option<String>,
     /// A host segment of the node that is to fit into its NICs' page entries; pages of 4Ki where
     /// none are named. May be given several times: all are on the node at once, in any order
-    #[arg(long = "segment", value_name = "[NAME=]SIZE[,page=…][,numa=N]", value_parser = segment)]
+    #[arg(long = "segment", value_name = "[NAME=]SIZE[,page=…][,numa=N]", value_parser = segment, allow_hyphen_values = true)]
     segments: Vec<SegmentInput>,
     /// Count software devices (rdma_rxe, siw) as usable
     #[arg(long, conflicts_with_all = ["topology", "gpus", "nics"])]

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use siding_simulator::{
     Basis, BestCap, Model, Node, Order, Report, Workload, best_cap, compare, factor_scores,
-    modelled_registrations, p5_settings, sweep, unmeasured,
+    p5_settings, sweep, sweep_cost_seconds, unmeasured,
 };
 use siding_topology::factor::{DEFAULT_FACTOR, Factor};
 use siding_topology::plan;
@@ -20,8 +20,8 @@ use crate::output;
 
 /// Beyond this no node is.
 const MOST: u64 = 4096;
-/// Registrations that are modelled in some seconds.
-const MOST_REGISTRATIONS: u64 = 50_000_000;
+/// A sweep that takes longer is refused.
+const MOST_SECONDS: f64 = 3.0;
 
 /// Arguments of `siding simulate`.
 #[derive(Debug, Args)]
@@ -38,13 +38,13 @@ pub struct SimulateArgs {
     #[arg(long)]
     sweep: bool,
     /// Hardware threads of the node [default: 192]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     cores: Option<NonZeroU16>,
     /// Ranks on it: processes that register at once [default: 8]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     ranks: Option<NonZeroU16>,
     /// NICs that each rank registers on [default: 32]
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=MOST))]
     nics: Option<NonZeroU16>,
     /// What is registered: the published buffers in device memory, or those in host memory [default:
     /// device]
@@ -175,16 +175,31 @@ impl SimulateArgs {
 
 /// Refuses what would take minutes.
 fn bounded(node: &Node, ranks: u32, workload: &Workload) -> Result<(), Failure> {
-    let registrations = modelled_registrations(node, ranks, workload);
-    if registrations <= MOST_REGISTRATIONS {
+    let nics = node.nics_per_rank;
+    let seconds = |ranks: u32, nics_per_rank: u32| {
+        let node = Node {
+            nics_per_rank,
+            ..*node
+        };
+        sweep_cost_seconds(&node, ranks, workload)
+    };
+    if seconds(ranks, nics) <= MOST_SECONDS {
         return Ok(());
     }
-    let nics = node.nics_per_rank;
-    let of_one = registrations / (u64::from(ranks) * u64::from(nics)).max(1);
+    let most_ranks = (1..ranks).rev().find(|n| seconds(*n, nics) <= MOST_SECONDS);
+    let most_nics = (1..nics).rev().find(|n| seconds(ranks, *n) <= MOST_SECONDS);
+    let works = match (most_ranks, most_nics) {
+        (Some(ranks), Some(nics)) => {
+            format!("write --ranks of at most {ranks}, or --nics of at most {nics}")
+        }
+        (Some(ranks), None) => format!("write --ranks of at most {ranks}"),
+        (None, Some(nics)) => format!("write --nics of at most {nics}"),
+        (None, None) => "write less of both, such as --ranks 8 --nics 32".to_owned(),
+    };
     Err(Failure::input(format!(
-        "--ranks, --nics: {ranks} ranks on {nics} NICs are {registrations} registrations to model at all \
-         caps, at most {MOST_REGISTRATIONS} are; write ranks x NICs of at most {}",
-        MOST_REGISTRATIONS / of_one.max(1)
+        "--ranks, --nics: modelling ranks {ranks} x NICs {nics} at all caps takes about {:.0} s, at most \
+         {MOST_SECONDS} s are; {works}",
+        seconds(ranks, nics)
     )))
 }
 
@@ -365,6 +380,44 @@ mod tests {
                 && table.contains("   2       5.0  <- the planner's\n"),
             "{table}"
         );
+    }
+
+    #[test]
+    fn what_would_take_long_is_refused_with_what_works() {
+        let device = Workload::p5_gpu(&Model::FITTED.parameters.sizes, Order::Ascending);
+        let said = |ranks, nics_per_rank| {
+            let node = Node {
+                hardware_threads: 192,
+                nics_per_rank,
+            };
+            let refused = bounded(&node, ranks, &device).err();
+            refused.map(|failure| failure.message).unwrap_or_default()
+        };
+        for (ranks, nics, works) in [
+            (
+                4096,
+                1,
+                "1 at all caps takes about 107 s, at most 3 s are; write --ranks of at most 545",
+            ),
+            (1000, 4, "write --ranks of at most 210"),
+            (
+                64,
+                64,
+                "write --ranks of at most 19, or --nics of at most 17",
+            ),
+            (1, 4096, "write --nics of at most 1284"),
+            (
+                4096,
+                4096,
+                "write less of both, such as --ranks 8 --nics 32",
+            ),
+        ] {
+            let told = said(ranks, nics);
+            assert!(told.ends_with(works), "{told}");
+        }
+        for (ranks, nics) in [(545, 1), (210, 4), (19, 64), (64, 17), (1, 1284), (8, 32)] {
+            assert_eq!(said(ranks, nics), "");
+        }
     }
 
     #[test]

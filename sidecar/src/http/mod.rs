@@ -4,10 +4,7 @@
 
 mod problem;
 mod routes;
-mod server;
 
-#[cfg(test)]
-mod client;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +21,7 @@ use crate::node_plan::Planning;
 
 pub use problem::{Cause, Problem};
 pub use routes::Probe;
-pub use server::serve;
+pub use siding_service::http::serve;
 
 /// What every handler shares.
 #[derive(Clone)]

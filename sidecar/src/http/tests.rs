@@ -4,10 +4,10 @@ use std::fs;
 
 use serde_json::{Value, json};
 use siding_crds::reasons::Reason;
+use siding_fixtures::http::{Response, Server, ask, get};
 use siding_topology::Root;
 use tempfile::TempDir;
 
-use super::client::{Response, Server, ask, get};
 use super::{router, serve};
 use crate::board::{Board, FailureStatus, Phase, RegistrationStatus, SegmentState, State};
 use crate::metrics::Metrics;
@@ -426,8 +426,8 @@ mod of_the_agent {
 
     use super::*;
     use crate::http::agent_router;
-    use crate::http::client::request;
     use crate::node_plan::{Known, Planning};
+    use siding_fixtures::http::request;
 
     const PLAN: &str = r#"{"version":1,"source":"Node","node":"n1","cap":22,"capReason":"0.9 x 192 / 8",
         "ranks":8,"cores":192,"rails":[

@@ -55,9 +55,10 @@ pub(super) fn register_all(
             cancel,
             queued: Instant::now(),
         };
-        let attempts = pool::run(round.len(), plan.cap.concurrency(), &|at| {
-            desk.attempt(&round[at])
-        });
+        let cap = plan.cap.concurrency();
+        let (attempts, threads) =
+            pool::run_counted(round.len(), cap, &|at| desk.attempt(&round[at]));
+        tell_threads(threads, cap.workers(round.len()));
         for (job, attempt) in round.iter().zip(attempts) {
             tally.add(job, attempt, mounted);
         }
@@ -67,6 +68,16 @@ pub(super) fn register_all(
         return Err(MountError::Cancelled);
     }
     tally.first_failure.map_or(Ok(()), Err)
+}
+
+/// Says where the cap in force is not the one that is told.
+fn tell_threads(started: usize, wanted: usize) {
+    if started < wanted {
+        tracing::warn!(
+            "{started} threads register instead of {wanted}: the machine refused the others; to mend it: raise \
+             RLIMIT_NPROC (ulimit -u) or the cgroup's pids.max"
+        );
+    }
 }
 
 fn granule_bytes(segment: &SegmentPlan) -> u64 {

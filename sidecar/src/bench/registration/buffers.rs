@@ -1,6 +1,6 @@
 //! The buffers of a rank, as a file tells them.
 
-use siding_crds::parse_bytes;
+use siding_crds::{parse_bytes, quoted};
 
 /// Most buffers of one rank: unbounded, each has a thread.
 pub const MOST_BUFFERS: usize = 16_384;
@@ -13,7 +13,8 @@ pub const MOST_FILE_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// The line, what is wrong with it and what would work.
-pub fn parse_buffers(text: &str) -> Result<Vec<u64>, String> {
+pub fn parse_buffers(bytes: &[u8]) -> Result<Vec<u64>, String> {
+    let text = text(bytes)?;
     let mut buffers = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let words: Vec<&str> = line
@@ -39,7 +40,8 @@ pub fn parse_buffers(text: &str) -> Result<Vec<u64>, String> {
             .filter(|count| (1..=MOST_BUFFERS).contains(count))
             .ok_or_else(|| {
                 format!(
-                    "line {number}: '{count}' is no count; write a whole number from 1 to {MOST_BUFFERS}"
+                    "line {number}: {} is no count; write a whole number from 1 to {MOST_BUFFERS}",
+                    quoted(count)
                 )
             })?;
         if !(1..=MOST_BUFFER_BYTES).contains(&bytes) {
@@ -61,12 +63,56 @@ pub fn parse_buffers(text: &str) -> Result<Vec<u64>, String> {
     Ok(buffers)
 }
 
+/// The file as text. A byte order mark, which some editors begin a file with, says nothing.
+fn text(bytes: &[u8]) -> Result<&str, String> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    str::from_utf8(bytes).map_err(|error| {
+        let (right, wrong) = bytes.split_at(error.valid_up_to());
+        let line = 1 + right.iter().filter(|byte| **byte == b'\n').count();
+        format!(
+            "line {line}: the byte {:#04x} is no UTF-8; write plain text: a size a line, e.g. '64Mi 16'",
+            wrong.first().copied().unwrap_or_default()
+        )
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
+    fn a_file_may_be_no_text() {
+        assert_eq!(
+            parse_buffers(b"\xef\xbb\xbf4Ki\r\n8Ki 1"),
+            Ok(vec![4096, 8192])
+        );
+        assert_eq!(
+            parse_buffers(b"4Ki\n8Ki \xff\n").unwrap_err(),
+            "line 2: the byte 0xff is no UTF-8; write plain text: a size a line, e.g. '64Mi 16'"
+        );
+        let utf16 = parse_buffers(b"\xff\xfe4\0K\0").unwrap_err();
+        assert!(
+            utf16.starts_with("line 1: the byte 0xff is no UTF-8"),
+            "{utf16}"
+        );
+    }
+
+    #[test]
+    fn what_a_message_quotes_is_short_and_steers_nothing() {
+        for text in [
+            "1 \u{1b}[31m".to_owned(),
+            format!("1 {}", "9".repeat(1_000_000)),
+            format!("1{}", "9".repeat(1_000_000)),
+            "\u{1b}[31m".to_owned(),
+        ] {
+            let error = parse_buffers(text.as_bytes()).unwrap_err();
+            assert!(error.len() < 200 && !error.contains('\u{1b}'), "{error}");
+        }
+    }
+
+    #[test]
     fn buffers_are_sizes_with_counts() {
+        let parse_buffers = |text: &str| parse_buffers(text.as_bytes());
         assert_eq!(
             parse_buffers("4Ki 2 # small\n\n1Mi\n"),
             Ok(vec![4096, 4096, 1 << 20])

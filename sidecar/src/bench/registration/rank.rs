@@ -8,11 +8,12 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use siding_fabric::pool::{self, Concurrency};
 use siding_fabric::{
-    Domain, MapRequest, Mapping, MemoryRegion, Pages, Placement, Source, TouchPlan, UringDomain,
-    base_page_bytes, touch,
+    Domain, MapRequest, Mapping, MemoryRegion, Pages, Placement, RegisterError, Shortage, Source,
+    TouchPlan, UringDomain, base_page_bytes, touch,
 };
 
 use super::buffers::{MOST_BUFFER_BYTES, MOST_BUFFERS};
+use crate::registration::backend::PIN_REMEDY;
 
 /// A job of the most buffers is far shorter.
 const MOST_JOB_BYTES: u64 = 1 << 20;
@@ -40,6 +41,16 @@ impl RankJob {
         })
     }
 
+    /// Threads that are to register at once.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.concurrency().workers(self.buffers.len())
+    }
+
+    fn concurrency(&self) -> Concurrency {
+        self.cap.map_or(Concurrency::Unbounded, Concurrency::AtMost)
+    }
+
     /// Whether it can be done at all: nobody but the bench is asked to write one.
     fn check(&self) -> Result<(), String> {
         let page = self.page_bytes;
@@ -63,12 +74,16 @@ impl RankJob {
 }
 
 /// What one rank did; a line of JSON on its standard output.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RankAnswer {
     /// Seconds from the barrier to the last registration.
     pub seconds: f64,
     /// Buffers that were not registered.
     pub failed: usize,
+    /// Why the first of those was not.
+    pub why: Option<String>,
+    /// Threads that registered: fewer than the cap allows where the machine refused one.
+    pub threads: usize,
 }
 
 /// A rank's whole life: job in, ready, barrier, registering, answer.
@@ -91,20 +106,42 @@ pub fn rank(input: impl BufRead, mut output: impl Write) -> Result<(), String> {
         .map(|bytes| map(*bytes, &job))
         .collect::<Result<Vec<_>, _>>()?;
     let domain = UringDomain::open().map_err(|error| error.to_string())?;
-    let concurrency = job.cap.map_or(Concurrency::Unbounded, Concurrency::AtMost);
     let mut say = |text: String| writeln!(output, "{text}").and_then(|()| output.flush());
     say("ready".to_owned()).map_err(|error| error.to_string())?;
     line()?;
     let started = Instant::now();
-    let regions: Vec<Result<MemoryRegion, _>> = pool::run(mappings.len(), concurrency, &|at| {
+    let (regions, threads) = pool::run_counted(mappings.len(), job.concurrency(), &|at| {
         let mapping: &Arc<Mapping> = &mappings[at];
         domain.register(mapping, 0..mapping.len_bytes())
     });
-    let seconds = started.elapsed().as_secs_f64();
-    let failed = regions.iter().filter(|region| region.is_err()).count();
-    let answer =
-        serde_json::to_string(&RankAnswer { seconds, failed }).map_err(|e| e.to_string())?;
+    let answer = answer(&regions, started.elapsed().as_secs_f64(), threads);
+    let answer = serde_json::to_string(&answer).map_err(|error| error.to_string())?;
     say(answer).map_err(|error| error.to_string())
+}
+
+fn answer(
+    regions: &[Result<MemoryRegion, RegisterError>],
+    seconds: f64,
+    threads: usize,
+) -> RankAnswer {
+    let errors = || regions.iter().filter_map(|region| region.as_ref().err());
+    RankAnswer {
+        seconds,
+        failed: errors().count(),
+        why: errors().next().map(why),
+        threads,
+    }
+}
+
+fn why(error: &RegisterError) -> String {
+    let source = &error.source;
+    match error.shortage() {
+        Some(Shortage::PinnedMemory) => format!(
+            "{source}; RLIMIT_MEMLOCK counts all that a user's processes have pinned together, with their \
+             rings; to mend it: {PIN_REMEDY}, or fewer bytes"
+        ),
+        _ => source.to_string(),
+    }
 }
 
 fn map(bytes: u64, job: &RankJob) -> Result<Arc<Mapping>, String> {
@@ -154,7 +191,7 @@ mod tests {
         let (ready, answer) = output.split_once('\n').unwrap();
         assert_eq!(ready, "ready");
         let answer: RankAnswer = serde_json::from_str(answer).unwrap();
-        assert_eq!(answer.failed, 0);
+        assert_eq!((answer.failed, answer.why, answer.threads), (0, None, 2));
         assert!(answer.seconds > 0.0);
     }
 

@@ -2,24 +2,80 @@
 
 use std::num::NonZeroUsize;
 
-use siding_fabric::base_page_bytes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use siding_fabric::{Unusable, UringDomain, base_page_bytes};
 use siding_topology::cgroup::Limit;
 use siding_topology::size::{binary, page_name};
 
+use super::count;
 use super::rank::RankJob;
+use super::tasks::{TASK_REMEDY, Tasks};
 use crate::mount::choose::with_overhead;
 use crate::mount::machine::Machine;
 use crate::registration::backend::PIN_REMEDY;
 
 /// Descriptors of a rank beside those of its buffers.
 const OTHER_FILES: u64 = 64;
+/// Descriptors of the bench beside two pipes for each rank.
+const FILES_OF_BENCH: u64 = 32;
+/// Threads of a rank before it is let go: its own, and the one that touches.
+const FEWEST_THREADS: usize = 2;
 
-/// What is lacking, with the numbers and what mends it; one line.
+/// What there is for the ranks.
+#[derive(Debug)]
+pub struct There {
+    /// The machine.
+    pub machine: Machine,
+    /// What this user may still start; `None` where nothing limits it.
+    pub tasks: Option<Tasks>,
+    /// What a ring takes of `RLIMIT_MEMLOCK`, bytes.
+    pub ring_pin_bytes: u64,
+}
+
+impl There {
+    /// Looks. For a moment nothing may be pinned: no other thread may be at that.
+    #[must_use]
+    pub fn observe(machine: Machine) -> Self {
+        let is_charged = machine.pin_limit_bytes().is_some() && is_ring_charged();
+        Self {
+            machine,
+            tasks: Tasks::observe(),
+            ring_pin_bytes: if is_charged {
+                UringDomain::ring_bytes()
+            } else {
+                0
+            },
+        }
+    }
+}
+
+/// Whether rings count towards `RLIMIT_MEMLOCK`: kernels differ, and none tells.
+fn is_ring_charged() -> bool {
+    let limit = getrlimit(Resource::Memlock);
+    let nothing = Rlimit {
+        current: Some(0),
+        ..limit
+    };
+    if setrlimit(Resource::Memlock, nothing).is_err() {
+        return false;
+    }
+    let opened = UringDomain::open();
+    let _ = setrlimit(Resource::Memlock, limit);
+    matches!(opened, Err(Unusable::NoMemlock))
+}
+
+/// What is lacking for so many ranks at the largest of these caps, with the numbers and what mends
+/// it; one line.
 ///
 /// # Errors
 /// The first thing that is.
-pub fn check(ranks: NonZeroUsize, job: &RankJob, machine: &Machine) -> Result<(), String> {
-    let page = job.page_bytes;
+pub fn check(
+    ranks: NonZeroUsize,
+    job: &RankJob,
+    caps: &[Option<NonZeroUsize>],
+    there: &There,
+) -> Result<(), String> {
+    let (page, machine) = (job.page_bytes, &there.machine);
     if page != base_page_bytes() && machine.pool(page).is_none() {
         return Err(no_such_page(page, machine));
     }
@@ -33,15 +89,61 @@ pub fn check(ranks: NonZeroUsize, job: &RankJob, machine: &Machine) -> Result<()
     } else {
         need.huge_pages(page, machine)?;
     }
-    need.pins(machine)?;
-    let files = job.buffers.len() as u64 + OTHER_FILES;
-    match machine.files.filter(|there| *there < files) {
-        Some(there) => Err(format!(
-            "--buffers: a rank needs {files} file descriptors, RLIMIT_NOFILE allows {there}; to mend it: \
-             ulimit -n {files}, or fewer buffers"
+    let rings = job.buffers.len() as u64 * ranks.get() as u64;
+    need.pins(rings.saturating_mul(there.ring_pin_bytes), machine)?;
+    files(ranks, job, machine.files)?;
+    tasks(ranks, job, caps, there.tasks)
+}
+
+fn files(ranks: NonZeroUsize, job: &RankJob, allowed: Option<u64>) -> Result<(), String> {
+    let each = job.buffers.len() as u64 + OTHER_FILES;
+    let own = 2 * ranks.get() as u64 + FILES_OF_BENCH;
+    let short = |needed: u64| allowed.filter(|allowed| *allowed < needed);
+    if let Some(allowed) = short(each) {
+        return Err(format!(
+            "--buffers: a rank needs {each} file descriptors, RLIMIT_NOFILE allows {allowed}; to mend it: \
+             ulimit -n {each}, or fewer buffers"
+        ));
+    }
+    match short(own) {
+        Some(allowed) => Err(format!(
+            "--ranks: the pipes of {} need {own} file descriptors, RLIMIT_NOFILE allows {allowed}; \
+             to mend it: ulimit -n {own}, or fewer ranks",
+            count(ranks.get(), "rank")
         )),
         None => Ok(()),
     }
+}
+
+/// Whether the threads of all ranks, and the bench's own, may be started.
+fn tasks(
+    ranks: NonZeroUsize,
+    job: &RankJob,
+    caps: &[Option<NonZeroUsize>],
+    tasks: Option<Tasks>,
+) -> Result<(), String> {
+    let Some(tasks) = tasks else { return Ok(()) };
+    let threads = |cap: &Option<NonZeroUsize>| {
+        RankJob {
+            cap: *cap,
+            ..job.clone()
+        }
+        .threads()
+    };
+    let each = caps.iter().map(threads).max().unwrap_or_default();
+    let each = each.max(FEWEST_THREADS) as u64;
+    let needed = each * ranks.get() as u64 + 1;
+    if needed <= tasks.room() {
+        return Ok(());
+    }
+    Err(format!(
+        "--ranks, --cap: {} of up to {each} threads are {needed} more processes and threads, \
+         RLIMIT_NPROC allows this user {} and {} are there; to mend it: {TASK_REMEDY}, or a smaller --cap, \
+         or fewer --ranks",
+        count(ranks.get(), "rank"),
+        tasks.limit,
+        tasks.running
+    ))
 }
 
 fn no_such_page(page: u64, machine: &Machine) -> String {
@@ -95,14 +197,14 @@ impl Need {
         within(limit, self.bytes, &self.words, &format!("hugepages-{name}"))
     }
 
-    fn pins(&self, machine: &Machine) -> Result<(), String> {
-        match machine
-            .pin_limit_bytes()
-            .filter(|limit| *limit < self.bytes)
-        {
+    /// What the rings take is pinned too.
+    fn pins(&self, rings_bytes: u64, machine: &Machine) -> Result<(), String> {
+        let needed = self.bytes.saturating_add(rings_bytes);
+        match machine.pin_limit_bytes().filter(|limit| *limit < needed) {
             Some(limit) => Err(format!(
-                "--ranks, --buffers: {} are to be pinned, RLIMIT_MEMLOCK allows {limit} bytes; to mend it: \
-                 {PIN_REMEDY}",
+                "--ranks, --buffers: {} are to be pinned, {needed} bytes with an io_uring ring for each buffer, \
+                 RLIMIT_MEMLOCK allows this user {limit} bytes over all its processes; to mend it: \
+                 {PIN_REMEDY}, or fewer or smaller buffers",
                 self.words
             )),
             None => Ok(()),
@@ -128,6 +230,7 @@ mod tests {
     use super::*;
     use crate::mount::choose::tests::machine;
     use siding_topology::cgroup::Version;
+    use siding_topology::limits::Memlock;
 
     const GIB: u64 = 1 << 30;
 
@@ -140,9 +243,22 @@ mod tests {
         }
     }
 
-    fn said(ranks: usize, job: &RankJob, machine: &Machine) -> String {
+    fn there(machine: &Machine) -> There {
+        There {
+            machine: machine.clone(),
+            tasks: None,
+            ring_pin_bytes: 8192,
+        }
+    }
+
+    fn told(ranks: usize, job: &RankJob, caps: &[usize], there: &There) -> String {
         let ranks = NonZeroUsize::new(ranks).unwrap();
-        check(ranks, job, machine).err().unwrap_or_default()
+        let caps: Vec<_> = caps.iter().map(|cap| NonZeroUsize::new(*cap)).collect();
+        check(ranks, job, &caps, there).err().unwrap_or_default()
+    }
+
+    fn said(ranks: usize, job: &RankJob, machine: &Machine) -> String {
+        told(ranks, job, &[1], &there(machine))
     }
 
     /// 64 GiB of memory, 512 free pages of 2 MiB, two of 1 GiB.
@@ -195,5 +311,65 @@ mod tests {
             told.ends_with("raise /sys/fs/cgroup/a/memory.max"),
             "{told}"
         );
+    }
+
+    /// The numbers of a user who may pin 8 MiB.
+    #[test]
+    fn rings_are_pinned_too() {
+        let mut machine = machine();
+        machine.memlock = Some(Memlock {
+            soft_bytes: Some(8 << 20),
+            hard_bytes: None,
+            can_lock_any: false,
+        });
+        for (ranks, buffers, bytes, fits) in [
+            (1, 682, 4096, true),
+            (1, 683, 4096, false),
+            (1, 3, 2 << 20, true),
+            (1, 4, 2 << 20, false),
+            (2, 56, 64 << 10, true),
+            (2, 57, 64 << 10, false),
+            (2, 60, 64 << 10, false),
+        ] {
+            let job = job(buffers, bytes, 4096);
+            let told = said(ranks, &job, &machine);
+            let needed = ranks as u64 * buffers as u64 * (bytes + 8192);
+            assert_eq!(needed <= 8 << 20, fits, "{needed}");
+            let words = format!(
+                "are to be pinned, {needed} bytes with an io_uring ring for each buffer, RLIMIT_MEMLOCK \
+                 allows this user 8388608 bytes over all its processes; to mend it: "
+            );
+            assert_eq!(told.contains(&words), !fits, "{told}");
+            assert!(!fits || told.is_empty(), "{told}");
+        }
+        let mut uncharged = there(&machine);
+        uncharged.ring_pin_bytes = 0;
+        assert_eq!(told(1, &job(4, 2 << 20, 4096), &[1], &uncharged), "");
+    }
+
+    #[test]
+    fn the_bench_needs_descriptors_and_processes_itself() {
+        let mut there = there(&machine());
+        there.machine.files = Some(90);
+        let job = job(16, 65_536, 4096);
+        assert_eq!(told(29, &job, &[1], &there), "");
+        assert_eq!(
+            told(30, &job, &[1], &there),
+            "--ranks: the pipes of 30 ranks need 92 file descriptors, RLIMIT_NOFILE allows 90; to mend it: \
+             ulimit -n 92, or fewer ranks"
+        );
+        let tasks = |limit, running| Some(Tasks { limit, running });
+        there.tasks = tasks(10, 1);
+        assert_eq!(told(4, &job, &[1, 2], &there), "");
+        assert_eq!(told(1, &job, &[8], &there), "");
+        there.tasks = tasks(5, 1);
+        assert_eq!(
+            told(4, &job, &[1, 3], &there),
+            "--ranks, --cap: 4 ranks of up to 3 threads are 13 more processes and threads, RLIMIT_NPROC \
+             allows this user 5 and 1 are there; to mend it: raise RLIMIT_NPROC (ulimit -u) or the \
+             cgroup's pids.max, or a smaller --cap, or fewer --ranks"
+        );
+        // Unbounded is a thread for each buffer.
+        assert!(told(1, &job, &[0], &there).contains("1 rank of up to 16 threads are 17 more"));
     }
 }

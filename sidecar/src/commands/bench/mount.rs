@@ -17,6 +17,7 @@ use siding_topology::size::page_name;
 use super::super::numbers::whole;
 use super::super::{LogArgs, Output, prepare};
 use super::bar;
+use crate::bench::OWN_BINARY;
 use crate::bench::mount::{Answer, Question, Ratios, Surroundings, measure};
 use crate::config::{Backend, Cap, Config, Page, Segment};
 use crate::environment::Environment;
@@ -32,13 +33,23 @@ use crate::store::Finding;
 #[derive(Debug, Args)]
 pub(super) struct MountBenchArgs {
     /// Size of the segment
-    #[arg(long, value_name = "SIZE", default_value = "4Gi")]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        allow_hyphen_values = true,
+        default_value = "4Gi"
+    )]
     size: String,
     /// Its pages: 4Ki, 2Mi, 1Gi, …
-    #[arg(long, value_name = "PAGE", default_value = "2Mi")]
+    #[arg(
+        long,
+        value_name = "PAGE",
+        allow_hyphen_values = true,
+        default_value = "2Mi"
+    )]
     page: Page,
     /// Rounds that count
-    #[arg(long, value_name = "N", default_value = "12", value_parser = whole::<NonZeroUsize>(1..=1000), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "12", value_parser = whole::<NonZeroUsize>(1..=1000))]
     rounds: NonZeroUsize,
     /// A Python that has Mooncake's wheel (tests/mooncake/install makes one)
     #[arg(long, value_name = "PATH")]
@@ -154,7 +165,7 @@ impl Surroundings for Here<'_> {
     }
 
     fn exec_seconds(&self) -> Option<f64> {
-        let mut command = Command::new(std::env::current_exe().ok()?);
+        let mut command = Command::new(OWN_BINARY);
         let page = page_name(base_page_bytes());
         command.args(["mount", "--segment", &format!("first={page},page={page}")]);
         let started = Instant::now();

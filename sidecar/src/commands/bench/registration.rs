@@ -15,9 +15,11 @@ use siding_topology::Root;
 use super::super::numbers::whole;
 use super::super::{LogArgs, Output};
 use super::bar;
+use crate::bench::OWN_BINARY;
 use crate::bench::registration::buffers::{MOST_FILE_BYTES, parse_buffers};
 use crate::bench::registration::rank::RankJob;
-use crate::bench::registration::{self, Question, Ranks, Sweep, room, sweep};
+use crate::bench::registration::room::{self, There};
+use crate::bench::registration::{self, Question, Ranks, Sweep, sweep};
 use crate::config::{Cap, Page};
 use crate::environment::Environment;
 use crate::failure::Failure;
@@ -34,7 +36,7 @@ const MOST_ROUNDS: u64 = 1000;
 #[derive(Debug, Args)]
 pub(super) struct RegistrationBenchArgs {
     /// Processes that register at once
-    #[arg(long, value_name = "N", default_value = "2", value_parser = whole::<NonZeroUsize>(1..=MOST_RANKS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "2", value_parser = whole::<NonZeroUsize>(1..=MOST_RANKS))]
     ranks: NonZeroUsize,
     /// Caps to try beside the planner's: sweep (1, 2, 4, … unbounded), a number, unbounded, or auto
     /// for the planner's alone, which then has nothing to be compared with
@@ -47,14 +49,19 @@ pub(super) struct RegistrationBenchArgs {
     #[arg(long, value_name = "FILE")]
     buffers: Option<PathBuf>,
     /// Their pages: 4Ki, 2Mi, …
-    #[arg(long, value_name = "PAGE", default_value = "4Ki")]
+    #[arg(
+        long,
+        value_name = "PAGE",
+        allow_hyphen_values = true,
+        default_value = "4Ki"
+    )]
     page: Page,
     /// Leave the pages to be made by registering them. Without it they are there before the barrier,
     /// so that only pinning is measured
     #[arg(long)]
     untouched: bool,
     /// Rounds; the minimum counts
-    #[arg(long, value_name = "N", default_value = "3", value_parser = whole::<NonZeroUsize>(1..=MOST_ROUNDS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = whole::<NonZeroUsize>(1..=MOST_ROUNDS))]
     rounds: NonZeroUsize,
     /// How the result is printed
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
@@ -125,20 +132,14 @@ impl RegistrationBenchArgs {
             page_bytes,
             touched: !self.untouched,
         };
-        let machine = Machine::observe(&Root::host());
-        room::check(self.ranks, &job, &machine).map_err(Failure::lacking)?;
-        UringDomain::open().map_err(Failure::lacking)?;
-        print(&self.sweep(job, machine.cores.count)?, self.output)
-    }
-
-    /// Lets the ranks run; a signal ends them at once.
-    fn sweep(&self, job: RankJob, cores: NonZeroUsize) -> Result<Sweep, Failure> {
+        let there = There::observe(Machine::observe(&Root::host()));
+        let cores = there.machine.cores.count;
         let planned = planned(cores, self.ranks);
         let caps = self.caps(cores, planned, job.buffers.len());
-        let binary = std::env::current_exe()
-            .map_err(|error| Failure::failed(format!("own path: {error}")))?;
+        room::check(self.ranks, &job, &caps, &there).map_err(Failure::lacking)?;
+        UringDomain::open().map_err(Failure::lacking)?;
         let question = Question {
-            binary: &binary,
+            binary: Path::new(OWN_BINARY),
             ranks: self.ranks,
             cores,
             planned,
@@ -146,18 +147,7 @@ impl RegistrationBenchArgs {
             rounds: self.rounds,
             job,
         };
-        let mut signals = Signals::catch()?;
-        let ranks = Ranks::default();
-        let sweep = signals.interruptible(
-            || ranks.stop(),
-            || {
-                let bar = bar(caps.len() * self.rounds.get() + 1);
-                let result = sweep(&question, &ranks, || bar.inc(1));
-                bar.finish_and_clear();
-                result
-            },
-        )?;
-        sweep.map_err(Failure::failed)
+        print(&measure(&question)?, self.output)
     }
 
     fn caps(
@@ -187,18 +177,33 @@ impl RegistrationBenchArgs {
     }
 }
 
+/// Lets the ranks run; a signal ends them at once.
+fn measure(question: &Question<'_>) -> Result<Sweep, Failure> {
+    let mut signals = Signals::catch()?;
+    let ranks = Ranks::default();
+    signals.interruptible(
+        || ranks.stop(),
+        || {
+            let bar = bar(question.caps.len() * question.rounds.get() + 1);
+            let result = sweep(question, &ranks, || bar.inc(1));
+            bar.finish_and_clear();
+            result
+        },
+    )?
+}
+
 fn read(path: &Path) -> Result<Vec<u64>, Failure> {
     let failed = |why: String| Failure::input(format!("--buffers: {}: {why}", path.display()));
-    let mut text = String::new();
+    let mut bytes = Vec::new();
     File::open(path)
-        .and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_string(&mut text))
+        .and_then(|file| file.take(MOST_FILE_BYTES + 1).read_to_end(&mut bytes))
         .map_err(|error| failed(error.to_string()))?;
-    if text.len() as u64 > MOST_FILE_BYTES {
+    if bytes.len() as u64 > MOST_FILE_BYTES {
         return Err(failed(format!(
             "longer than {MOST_FILE_BYTES} bytes; write equal buffers as one line: SIZE COUNT"
         )));
     }
-    parse_buffers(&text).map_err(failed)
+    parse_buffers(&bytes).map_err(failed)
 }
 
 /// What is printed as JSON.

@@ -1,4 +1,4 @@
-//! Serving with bounds: on connections, on how long a client may take, on shutting down.
+//! Serving HTTP with bounds: on connections, on how long a client may take, on shutting down.
 
 use std::collections::VecDeque;
 use std::io;
@@ -71,8 +71,8 @@ impl Accept for UnixListener {
 /// being answered end, and cuts what is left after half a second.
 ///
 /// At most 256 connections are open at once (one more cuts the oldest), a request's head may take
-/// 10 s and 16 KiB, a connection is closed when it is a minute old. Bodies of requests are read by
-/// no route but that of the GPUs, which bounds them.
+/// 10 s and 16 KiB, a connection is closed when it is a minute old. Bodies of requests are for the
+/// routes to bound.
 ///
 /// # Errors
 /// None so far: an accept that fails is logged and tried again.
@@ -186,12 +186,13 @@ fn ends_one_connection(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use super::*;
-    use crate::http::client::{Server, get, request};
     use axum::body::{Body, Bytes, HttpBody};
     use axum::routing::get as on_get;
     use hyper::body::Frame;
+    use siding_fixtures::http::{Server, get, request};
     use std::convert::Infallible;
     use std::io::{Read, Write};
     use std::net::TcpStream as Client;

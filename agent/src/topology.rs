@@ -36,6 +36,7 @@ pub fn status_of(
     moment: Moment<'_>,
 ) -> NodeTopologyStatus {
     let findings = node.findings.iter().chain(&rails.findings);
+    let pools = node.pools.as_deref().unwrap_or_default();
     let usable = node
         .nics
         .as_ref()
@@ -52,15 +53,21 @@ pub fn status_of(
                 },
             })
         }),
-        numa: node.numa.iter().take(MOST_NUMA).map(numa).collect(),
+        numa: node
+            .numa
+            .iter()
+            .flatten()
+            .take(MOST_NUMA)
+            .map(numa)
+            .collect(),
         gpus: node.known_gpus().iter().take(MOST_GPUS).map(gpu).collect(),
         gpu_count: (node.gpus.as_ref()).and_then(|gpus| u32::try_from(gpus.len()).ok()),
         nics: node.known_nics().iter().take(MOST_NICS).map(nic).collect(),
         usable_nic_count: usable.and_then(|usable| u32::try_from(usable).ok()),
         rails: rails.gpus.iter().take(MOST_GPUS).map(rail).collect(),
         rail_summary: rail_summary(&rails.gpus),
-        huge_pages: node.pools.iter().take(MOST_POOLS).map(pool).collect(),
-        huge_page_summary: huge_page_summary(&node.pools),
+        huge_pages: pools.iter().take(MOST_POOLS).map(pool).collect(),
+        huge_page_summary: huge_page_summary(pools),
         findings: findings
             .take(MOST_FINDINGS)
             .map(|finding| words(finding, host_root))
@@ -111,16 +118,16 @@ fn words(finding: &Finding, host_root: &Path) -> String {
 }
 
 fn numa(node: &NumaNode) -> NumaStatus {
-    let cpus = node.cpus.to_string();
-    let shown = match cpus.as_str() {
-        "" => "no CPU".to_owned(),
-        cpus => format!("{} ({cpus})", count(node.cpus.len(), "CPU")),
+    let shown = match &node.cpus {
+        None => "CPUs unknown".to_owned(),
+        Some(cpus) if cpus.is_empty() => "no CPU".to_owned(),
+        Some(cpus) => format!("{} ({cpus})", count(cpus.len(), "CPU")),
     };
     let memory = node.memory_total_bytes.map(gibibytes);
     NumaStatus {
         name: format!("node{}", node.id),
         summary: format!("{shown}, {} of memory", memory.unwrap_or_else(unknown)),
-        cpus,
+        cpus: node.cpus.as_ref().map(ToString::to_string),
     }
 }
 

@@ -61,14 +61,14 @@ fn a_root_that_is_none() {
     let empty = scratch.path().join("empty.tar");
     fs::write(&empty, "").unwrap();
     for (root, reason) in [
-        ("/nowhere", "siding: /nowhere: does not exist"),
+        ("/nowhere", "siding: --root: /nowhere: does not exist"),
         (
             file.to_str().unwrap(),
             "no plain tar archive, as --capture writes it",
         ),
         (
             "/etc/passwd",
-            "siding: /etc/passwd: no plain tar archive, as --capture writes it\n",
+            "siding: --root: /etc/passwd: no plain tar archive, as --capture writes it\n",
         ),
         (empty.to_str().unwrap(), "empty: no capture"),
         ("/dev/null", "neither a folder nor an archive"),

@@ -3,8 +3,11 @@
 mod archive;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
+
+use crate::fields::at_most;
 
 /// Where the link leads that stands for a name that was listed and not opened.
 const NAME: &str = "(listed, not captured)";
@@ -14,9 +17,12 @@ const UNREAD: &str = "(not read) ";
 const CLOSED: &str = "(not reached) ";
 
 /// As long as a path of the kernel's can be.
-const MAX_PATH_BYTES: usize = 4096;
+pub(crate) const MAX_PATH_BYTES: usize = 4096;
 /// As long as one name in it can be.
 const MAX_NAME_BYTES: usize = 255;
+
+/// Longer than any reason that is written.
+const MAX_REASON_CHARS: usize = 200;
 
 pub(crate) const ABSENT: &str = "does not exist";
 pub(crate) const NO_FILE: &str = "not a regular file";
@@ -44,10 +50,10 @@ impl Entry {
             return Self::Name;
         }
         if let Some(reason) = text.strip_prefix(UNREAD) {
-            return Self::Unread(reason.to_owned());
+            return Self::Unread(at_most(MAX_REASON_CHARS, reason));
         }
         if let Some(reason) = text.strip_prefix(CLOSED) {
-            return Self::Closed(reason.to_owned());
+            return Self::Closed(at_most(MAX_REASON_CHARS, reason));
         }
         Self::Link(target)
     }
@@ -99,7 +105,7 @@ impl Tree {
         self.add(path, Entry::Link(target.to_owned()));
     }
 
-    pub(crate) fn add_names(&mut self, folder: &Path, names: &[String]) {
+    pub(crate) fn add_names(&mut self, folder: &Path, names: &[OsString]) {
         self.add_folder(folder);
         for name in names {
             self.add(&folder.join(name), Entry::Name);
@@ -137,7 +143,7 @@ impl Tree {
     }
 
     fn add(&mut self, path: &Path, entry: Entry) {
-        let is_long = |name: &std::ffi::OsStr| name.len() > MAX_NAME_BYTES;
+        let is_long = |name: &OsStr| name.len() > MAX_NAME_BYTES;
         if path.as_os_str().len() > MAX_PATH_BYTES || path.iter().any(is_long) {
             return;
         }
@@ -199,7 +205,7 @@ impl Tree {
         }
     }
 
-    pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<String>> {
+    pub(crate) fn names(&self, folder: &Path) -> io::Result<Vec<OsString>> {
         match self.entries.get(folder) {
             Some(Entry::Folder) => {}
             Some(Entry::Unread(reason) | Entry::Closed(reason)) => return Err(error(reason)),
@@ -210,8 +216,8 @@ impl Tree {
         let below = self.entries.range(folder.to_owned()..).skip(1);
         let below = below.take_while(|(path, _)| path.starts_with(folder));
         let children = below.filter(|(path, _)| path.parent() == Some(folder));
-        let names = children.filter_map(|(path, _)| path.file_name()?.to_str());
-        Ok(names.map(str::to_owned).collect())
+        let names = children.filter_map(|(path, _)| path.file_name());
+        Ok(names.map(OsStr::to_owned).collect())
     }
 }
 
@@ -241,7 +247,7 @@ mod tests {
         let mut tree = Tree::default();
         tree.add_absent(path);
         assert!(tree.entries.is_empty());
-        tree.add_names(Path::new("d"), &["a".to_owned()]);
+        tree.add_names(Path::new("d"), &["a".into()]);
         tree.add_unread(path, NO_FOLDER);
         tree.add_absent(path);
         tree.add_folder(path);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::cgroup::{self, Group, Version};
 use crate::cpuset::{CpuSet, CpuSetError};
-use crate::fields;
+use crate::fields::{self, short};
 use crate::root::{Finding, Root};
 
 const STATUS: &str = "proc/self/status";
@@ -119,7 +119,9 @@ fn usable_cpus(root: &Root, findings: &mut Vec<Finding>) -> (CpuSet, CoreRule) {
     }
     let common = allowed.intersect(&cpuset);
     if common.is_empty() {
-        let reason = format!("its CPUs {cpuset} are none of the allowed {allowed}: left aside");
+        let (of_group, of_process) = (short(&cpuset), short(&allowed));
+        let reason =
+            format!("its CPUs {of_group} are none of the allowed {of_process}: left aside");
         findings.push(root.finding(file, reason));
         return (allowed, rule);
     }
@@ -138,7 +140,8 @@ fn present(
 ) -> CpuSet {
     let present = allowed.intersect(online);
     if present.is_empty() {
-        let reason = format!("its CPUs {allowed} are none of those online, {online}");
+        let (own, online) = (short(&allowed), short(online));
+        let reason = format!("its CPUs {own} are none of those online, {online}");
         findings.push(root.finding(file, reason));
         return allowed;
     }

@@ -83,7 +83,7 @@ mod tests {
     fn place(address: &str, root: &str, bridges: &[&str], numa: Option<u32>) -> PciPlace {
         PciPlace {
             address: address.parse().unwrap(),
-            root: root.to_owned(),
+            root: root.parse().unwrap(),
             bridges: bridges.iter().map(|text| text.parse().unwrap()).collect(),
             numa,
         }

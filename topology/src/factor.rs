@@ -47,14 +47,18 @@ impl FromStr for Factor {
 
 impl fmt::Display for Factor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        // Nobody means less; it is given back as it would be written.
+        match self.0 < 1e-4 {
+            true => write!(f, "{:e}", self.0),
+            false => self.0.fmt(f),
+        }
     }
 }
 
 impl<'de> Deserialize<'de> for Factor {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = f64::deserialize(deserializer)?;
-        Self::new(value).ok_or_else(|| serde::de::Error::custom(NotAFactor(value.to_string())))
+        Self::new(value).ok_or_else(|| serde::de::Error::custom(NotAFactor(format!("{value:?}"))))
     }
 }
 
@@ -78,6 +82,9 @@ mod tests {
         ] {
             let factor = text.parse().ok().map(Factor::get);
             assert_eq!(factor, want, "{text}");
+        }
+        for text in ["0.0001", "9e-5", "1e-320"] {
+            assert_eq!(text.parse::<Factor>().unwrap().to_string(), text);
         }
         assert_eq!(
             "2".parse::<Factor>().unwrap_err().to_string(),

@@ -1,5 +1,7 @@
 //! The small grammar that `/proc` and `/sys` share: whole numbers and `Key:   12 kB` lines.
 
+use std::fmt;
+
 /// A decimal number and nothing else: no sign, no blanks, no overflow.
 pub(crate) fn number(text: &str) -> Option<u64> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -20,13 +22,52 @@ pub(crate) fn kilobytes(text: &str, key: &str) -> Option<u64> {
     number(count)?.checked_mul(1024)
 }
 
+/// One name in a path, as a file tells it: nothing that leads elsewhere, and nothing of which a part
+/// was replaced as it is not UTF-8.
+pub(crate) fn name(text: &str) -> Option<&str> {
+    const MOST_BYTES: usize = 255;
+    let text = text.trim();
+    let is_name = (1..=MOST_BYTES).contains(&text.len())
+        && !matches!(text, "." | "..")
+        && !text.contains(['/', char::REPLACEMENT_CHARACTER]);
+    is_name.then_some(text)
+}
+
 /// "expected X, found Y", with no more of Y than a line can hold.
 pub(crate) fn unexpected(wanted: &str, found: &str) -> String {
-    const SHOWN: usize = 60;
-    let found = found.trim();
-    let shown: String = found.chars().take(SHOWN).collect();
-    let more = if shown.len() < found.len() { "…" } else { "" };
-    format!("expected {wanted}, found {shown:?}{more}")
+    format!("expected {wanted}, found {}", cut(found))
+}
+
+/// As many letters of a text that was read as a line can hold.
+const SHOWN: usize = 60;
+
+/// A text that was read as a message quotes it, with no more of it than a line can hold.
+pub(crate) fn cut(text: &str) -> String {
+    let text = text.trim();
+    let shown: String = text.chars().take(SHOWN).collect();
+    let more = if shown.len() < text.len() { "…" } else { "" };
+    format!("{shown:?}{more}")
+}
+
+/// The same without quotes, for what is no junk: a list of CPUs, a path.
+pub(crate) fn short(what: impl fmt::Display) -> String {
+    at_most(SHOWN, &what.to_string())
+}
+
+/// The first letters of a text, and that there were more.
+pub(crate) fn at_most(letters: usize, text: &str) -> String {
+    match text.char_indices().nth(letters) {
+        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
+        None => text.to_owned(),
+    }
+}
+
+/// One word of printable ASCII that is no longer than any that is meant.
+pub(crate) fn word(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let is_word =
+        (1..=SHOWN).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+    is_word.then_some(text)
 }
 
 #[cfg(test)]
@@ -64,9 +105,30 @@ mod tests {
     }
 
     #[test]
+    fn names_lead_nowhere_else() {
+        assert_eq!(name(" ens5\n"), Some("ens5"));
+        assert_eq!(name(&"x".repeat(255)).map(str::len), Some(255));
+        let long = "x".repeat(256);
+        for text in ["", "\n", ".", "..", "a/b", "/", "a\u{fffd}", &long] {
+            assert_eq!(name(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
     fn long_junk_is_cut() {
         assert_eq!(unexpected("a", " b\n"), "expected a, found \"b\"");
         assert!(unexpected("a", &"é".repeat(1000)).chars().count() < 100);
+        assert_eq!(short("é".repeat(60)), "é".repeat(60));
+        assert_eq!(short("é".repeat(61)), "é".repeat(60) + "…");
+    }
+
+    #[test]
+    fn words_are_printable_and_short() {
+        assert_eq!(word(" InfiniBand\n"), Some("InfiniBand"));
+        let long = "x".repeat(61);
+        for text in ["", " ", "a b", "a\u{1b}", "é", &long] {
+            assert_eq!(word(text), None, "{text:?}");
+        }
     }
 
     proptest! {

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::fields;
 use crate::mountinfo::{self, MOUNTINFO, Mount};
 use crate::numa;
-use crate::root::{Finding, Root};
+use crate::root::{Finding, Listing, Root, as_text};
 
+/// What the kernel has on any machine, and what it has below that only where it knows of huge pages.
+const MEMORY: &str = "sys/kernel/mm";
 const POOLS: &str = "sys/kernel/mm/hugepages";
 
 /// The machine's huge pages of one size. All counts are pages.
@@ -56,6 +58,7 @@ impl Pool {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct HugetlbMount {
     /// Where it is mounted.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// The bytes of its pages.
     pub page_bytes: u64,
@@ -64,18 +67,20 @@ pub struct HugetlbMount {
 }
 
 /// The pools of all page sizes that the kernel has, the smallest pages first, and what could not
-/// be read. A pool with a count that is unknown is left out, with a finding.
+/// be read. A kernel without huge pages has none; `None` where it is unknown which there are. A pool
+/// with a count that is unknown is left out, with a finding.
 ///
 /// Reads `/sys/kernel/mm/hugepages/hugepages-<N>kB/` and its like below every NUMA node.
 #[must_use]
-pub fn pools(root: &Root) -> (Vec<Pool>, Vec<Finding>) {
-    let names = match root.list(POOLS) {
-        Ok(names) => names,
-        Err(finding) => return (Vec::new(), vec![finding]),
+pub fn pools(root: &Root) -> (Option<Vec<Pool>>, Vec<Finding>) {
+    let names = match root.listing(MEMORY, &["hugepages"], POOLS) {
+        Listing::Names(names) => names,
+        Listing::Absent(finding) => return (Some(Vec::new()), vec![finding]),
+        Listing::Unknown(finding) => return (None, vec![finding]),
     };
     let mut findings = Vec::new();
     // A kernel without NUMA has pools all the same, and `numa::nodes` is what says so.
-    let nodes = numa::ids(root).unwrap_or_default();
+    let nodes = numa::ids(root).0.unwrap_or_default();
     let mut pools = Vec::new();
     for name in names {
         match page_bytes(&name).map(|bytes| pool(root, &name, bytes)) {
@@ -84,11 +89,14 @@ pub fn pools(root: &Root) -> (Vec<Pool>, Vec<Finding>) {
             None => {}
         }
     }
+    if pools.is_empty() && !findings.is_empty() {
+        return (None, findings);
+    }
     for pool in &mut pools {
         pool.nodes = node_pools(root, pool.page_bytes, &nodes, &mut findings);
     }
     pools.sort_by_key(|pool| pool.page_bytes);
-    (pools, findings)
+    (Some(pools), findings)
 }
 
 /// The page size in a folder's name, `hugepages-2048kB`.
@@ -172,10 +180,14 @@ pub fn mounts_with_findings(root: &Root) -> (Vec<HugetlbMount>, Vec<Finding>) {
 }
 
 fn mounted_page_bytes(mount: &Mount, default: Option<u64>) -> Result<u64, String> {
-    let point = mount.point.display();
+    let point = fields::short(mount.point.display());
     match mount.super_value("pagesize") {
-        Some(option) => option_bytes(option)
-            .ok_or_else(|| format!("{point} has the unknown option pagesize={option}")),
+        Some(option) => option_bytes(option).ok_or_else(|| {
+            format!(
+                "{point} has the unknown option pagesize={}",
+                fields::short(option)
+            )
+        }),
         None => default.ok_or_else(|| {
             format!("{point} names no pagesize, and meminfo no Hugepagesize to take instead")
         }),
@@ -237,6 +249,7 @@ mod tests {
         add_node(&fixture, 2, 2048, 40, 40);
         add_node(&fixture, 2, 1_048_576, 4, 4);
         let (pools, findings) = pools(&fixture.root());
+        let pools = pools.unwrap();
         assert_eq!(findings, []);
         let sizes: Vec<u64> = pools.iter().map(|pool| pool.page_bytes).collect();
         assert_eq!(sizes, [64 << 10, 2 << 20, 1 << 30]);
@@ -279,7 +292,7 @@ mod tests {
     fn more_promised_than_free_is_none() {
         let fixture = Fixture::new(&[]);
         add_pool(&fixture, 2048, [5, 1, 4, 0, 0]);
-        assert_eq!(pools(&fixture.root()).0[0].available(), 0);
+        assert_eq!(pools(&fixture.root()).0.unwrap()[0].available(), 0);
     }
 
     #[test]
@@ -294,6 +307,7 @@ mod tests {
         fixture.write(broken, "many\n");
         let root = fixture.root();
         let (pools, findings) = pools(&root);
+        let pools = pools.unwrap();
         assert_eq!(pools.len(), 1);
         assert_eq!(pools[0].nodes, []);
         assert_eq!(
@@ -306,11 +320,26 @@ mod tests {
                 root.finding(broken, "expected a whole number, found \"many\""),
             ]
         );
-        let empty = Fixture::new(&[]);
-        assert_eq!(
-            super::pools(&empty.root()).1,
-            [empty.root().finding(POOLS, "does not exist")]
-        );
+    }
+
+    #[test]
+    fn no_pool_and_unknown_pools_are_told_apart() {
+        let broken = "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+        for (file, want, path) in [
+            ("sys/kernel/mm/ksm/run", Some(vec![]), POOLS),
+            ("sys/class/x", None, POOLS),
+            (POOLS, None, POOLS),
+            (broken, None, broken),
+        ] {
+            let fixture = Fixture::new(&[(file, "many\n")]);
+            let (pools, findings) = pools(&fixture.root());
+            let paths: Vec<_> = findings.into_iter().map(|finding| finding.path).collect();
+            assert_eq!(
+                (pools, paths),
+                (want, vec![fixture.root().path(path)]),
+                "{file}"
+            );
+        }
     }
 
     #[test]

@@ -35,6 +35,6 @@ mod mountinfo;
 mod split;
 
 pub use cpuset::CpuSet;
-pub use pci::PciAddress;
+pub use pci::{HostBridge, PciAddress};
 pub use read::{ReadOptions, read_node};
 pub use root::{Finding, Root};

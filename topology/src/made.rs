@@ -1,14 +1,23 @@
 //! Nodes for tests, made from a few words.
 
 use crate::node::{Gpu, Nic, Node, PciPlace};
+use crate::pci::HostBridge;
 
 pub(crate) fn place(address: &str, root: &str, bridges: &[&str], numa: Option<u32>) -> PciPlace {
     PciPlace {
         address: address.parse().unwrap(),
-        root: root.to_owned(),
+        root: bridge(root),
         bridges: bridges.iter().map(|text| text.parse().unwrap()).collect(),
         numa,
     }
+}
+
+/// A host bridge by its name, or one of its own for any other text.
+pub(crate) fn bridge(text: &str) -> HostBridge {
+    text.parse().unwrap_or_else(|_| HostBridge::At {
+        domain: text.bytes().fold(0, |sum, byte| sum << 8 | u32::from(byte)),
+        bus: 0,
+    })
 }
 
 pub(crate) fn gpu(address: &str, root: &str, bridges: &[&str], numa: Option<u32>) -> Gpu {
@@ -47,10 +56,10 @@ pub(crate) fn node(gpus: &[Gpu], nics: &[Nic]) -> Node {
     Node {
         instance_type: None,
         cores: None,
-        numa: Vec::new(),
+        numa: Some(Vec::new()),
         gpus: Some(gpus.to_vec()),
         nics: Some(nics.to_vec()),
-        pools: Vec::new(),
+        pools: Some(Vec::new()),
         findings: Vec::new(),
     }
 }

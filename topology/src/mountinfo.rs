@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
+use crate::capture::MAX_PATH_BYTES;
 use crate::root::{Finding, Root};
 
 /// Where the table is, below the root.
@@ -35,27 +36,47 @@ impl Mount {
         options.find_map(|option| option.strip_prefix(name)?.strip_prefix('='))
     }
 
+    /// Whether this crate looks at it.
+    fn is_of_interest(&self) -> bool {
+        matches!(self.kind.as_str(), "cgroup" | "cgroup2" | "hugetlbfs")
+    }
+
+    /// Whether its paths are such as the kernel has, and text.
+    fn has_text_paths(&self) -> bool {
+        let is_text = |path: &Path| {
+            let text = path.to_string_lossy();
+            text.len() <= MAX_PATH_BYTES && !text.contains(char::REPLACEMENT_CHARACTER)
+        };
+        is_text(&self.root) && is_text(&self.point)
+    }
+
     /// Whether nothing can be written here, because of the mount or of its file system.
     pub(crate) fn is_read_only(&self) -> bool {
         self.has_super_option("ro") || self.mount_options.split(',').any(|option| option == "ro")
     }
 }
 
-/// The mounts that can be reached: one that another is stacked upon is left out.
+/// The mounts that can be reached: one that another is stacked upon is left out, as is one whose
+/// place is not UTF-8: what was read of it is the path of something else.
 pub(crate) fn mounts(root: &Root) -> Result<Vec<Mount>, Finding> {
-    root.read(MOUNTINFO).map(|text| parse(&text))
+    let mounts = parse(&root.read(MOUNTINFO)?).into_iter();
+    let (named, nameless): (Vec<Mount>, Vec<Mount>) = mounts.partition(Mount::has_text_paths);
+    for mount in nameless.iter().filter(|mount| mount.is_of_interest()) {
+        let reason = format!(
+            "a {} is mounted on what is no text (UTF-8): left out",
+            mount.kind
+        );
+        root.note(root.finding(MOUNTINFO, reason));
+    }
+    Ok(named)
 }
 
 /// The lines of the table that this crate looks at, and those stacked upon them: the others may
 /// name a user's shares and volumes.
 pub(crate) fn for_capture(text: &str) -> String {
-    let of_interest = |mount: &Mount| {
-        let kind = mount.kind.as_str();
-        matches!(kind, "cgroup" | "cgroup2" | "hugetlbfs")
-    };
     let lines = text.lines().filter_map(|text| Some((text, line(text)?)));
     let lines: Vec<(&str, Mount)> = lines.collect();
-    let kept = lines.iter().filter(|(_, mount)| of_interest(mount));
+    let kept = lines.iter().filter(|(_, mount)| mount.is_of_interest());
     let points: HashSet<&Path> = kept.map(|(_, mount)| mount.point.as_path()).collect();
     let lines = lines
         .iter()

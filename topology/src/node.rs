@@ -2,17 +2,26 @@
 
 mod written;
 
+use std::collections::BTreeSet;
 use std::num::NonZeroUsize;
 
 use serde::{Deserialize, Serialize};
 
 use crate::hugepages::Pool;
 use crate::numa::NumaNode;
-use crate::pci::PciAddress;
+use crate::pci::{HostBridge, PciAddress};
 use crate::root::Finding;
 
-/// One node. What is deserialized is refused where it has a key that none of these has, or a device
-/// twice.
+/// As many GPUs as one node is believed to have.
+pub const MOST_GPUS: usize = 256;
+/// As many NICs as one node is believed to have.
+pub const MOST_NICS: usize = 1024;
+
+/// As many hardware threads as one node is believed to have.
+pub const MOST_CORES: usize = 65_535;
+
+/// One node. What is deserialized is refused where it has a key that none of these has, a device
+/// twice, or more devices than a node is believed to have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", try_from = "written::Written")]
 pub struct Node {
@@ -20,20 +29,42 @@ pub struct Node {
     pub instance_type: Option<String>,
     /// The node's hardware threads, never the reader's own cgroup; unknown where nothing tells.
     pub cores: Option<NodeCores>,
-    /// NUMA nodes, ascending; empty where the kernel has none.
-    pub numa: Vec<NumaNode>,
+    /// NUMA nodes, ascending; empty where the kernel has none, `None` where it is unknown which there
+    /// are.
+    pub numa: Option<Vec<NumaNode>>,
     /// GPUs by PCI address; `None` where it is unknown which there are, or how many.
     pub gpus: Option<Vec<Gpu>>,
     /// NICs by name, numbers in names ordered as numbers; `None` where it is unknown which there
     /// are.
     pub nics: Option<Vec<Nic>>,
-    /// Huge-page pools, smallest page first.
-    pub pools: Vec<Pool>,
+    /// Huge-page pools, smallest page first; empty where the kernel has none, `None` where it is
+    /// unknown which there are.
+    pub pools: Option<Vec<Pool>>,
     /// What could not be read, is odd, or contradicts the rest.
     pub findings: Vec<Finding>,
 }
 
 impl Node {
+    /// The numbers of the NUMA nodes, ascending: those that are listed, and those that devices are
+    /// on; `None` where it is unknown which there are. All memory of a kernel without NUMA is node 0's.
+    #[must_use]
+    pub fn numa_ids(&self) -> Option<BTreeSet<u32>> {
+        let listed = self.numa.as_ref()?.iter().map(|node| node.id);
+        let mut ids: BTreeSet<u32> = listed.chain(self.numa_of_devices()).collect();
+        if ids.is_empty() {
+            ids.insert(0);
+        }
+        Some(ids)
+    }
+
+    /// The NUMA nodes that devices are on, one for each device that is on one.
+    pub(crate) fn numa_of_devices(&self) -> impl Iterator<Item = u32> + '_ {
+        let gpus = self.known_gpus().iter().map(|gpu| &gpu.place);
+        let nics = self.known_nics().iter();
+        let places = gpus.chain(nics.filter_map(|nic| nic.place.as_ref()));
+        places.filter_map(|place| place.numa)
+    }
+
     /// The GPUs as far as they are known: none where it is unknown which there are.
     #[must_use]
     pub fn known_gpus(&self) -> &[Gpu] {
@@ -49,9 +80,14 @@ impl Node {
 
 /// The hardware threads that pods of the node may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(
+    rename_all = "camelCase",
+    deny_unknown_fields,
+    expecting = "the cores: an object with count and source"
+)]
 pub struct NodeCores {
     /// How many.
+    #[serde(deserialize_with = "written::cores")]
     pub count: NonZeroUsize,
     /// Where the number comes from.
     pub source: CoreSource,
@@ -74,9 +110,8 @@ pub enum CoreSource {
 pub struct PciPlace {
     /// The device.
     pub address: PciAddress,
-    /// Its host bridge as the kernel names it (`pci0000:44`); where the tree shows none, `?` and
-    /// the device's own address, which no other device shares.
-    pub root: String,
+    /// Its host bridge.
+    pub root: HostBridge,
     /// The bridges from the host bridge down to the device, the device left out.
     pub bridges: Vec<PciAddress>,
     /// Its NUMA node; `None` where the kernel says -1 or nothing.
@@ -87,7 +122,7 @@ impl PciPlace {
     /// Whether the tree shows its host bridge.
     #[must_use]
     pub fn has_known_root(&self) -> bool {
-        !self.root.starts_with('?')
+        matches!(self.root, HostBridge::At { .. })
     }
 }
 

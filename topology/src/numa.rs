@@ -4,9 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpuset::{CpuSet, CpuSetError};
 use crate::fields;
-use crate::root::{Finding, Root};
+use crate::root::{Finding, Listing, Root};
 
-const NODES: &str = "sys/devices/system/node";
+/// What the kernel has on any machine, and what it has below that only where it knows of NUMA.
+const SYSTEM: &str = "sys/devices/system";
+pub(crate) const NODES: &str = "sys/devices/system/node";
 
 /// One NUMA node of the machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,8 +16,10 @@ const NODES: &str = "sys/devices/system/node";
 pub struct NumaNode {
     /// The kernel's number; numbers may have gaps.
     pub id: u32,
-    /// Its CPUs (`cpulist`); none on a node of memory alone.
-    pub cpus: CpuSet,
+    /// Its CPUs (`cpulist`): none on a node of memory alone, `None` where they are unknown.
+    // Unknown is written `null`: a key that is missing is a mistake.
+    #[serde(deserialize_with = "Option::deserialize")]
+    pub cpus: Option<CpuSet>,
     /// All of its memory (`MemTotal` in `meminfo`), huge pages included.
     pub memory_total_bytes: Option<u64>,
     /// Its memory that nothing uses (`MemFree` in `meminfo`), huge pages not included.
@@ -25,16 +29,17 @@ pub struct NumaNode {
     pub memory_available_bytes: Option<u64>,
 }
 
-/// The NUMA nodes, ascending, and what could not be read. A kernel without NUMA has none.
+/// The NUMA nodes, ascending, and what could not be read. A kernel without NUMA has none; `None`
+/// where it is unknown which there are.
 #[must_use]
-pub fn nodes(root: &Root) -> (Vec<NumaNode>, Vec<Finding>) {
-    let ids = match ids(root) {
-        Ok(ids) => ids,
-        Err(finding) => return (Vec::new(), vec![finding]),
-    };
-    let mut findings = Vec::new();
-    let nodes = ids.into_iter().map(|id| node(root, id, &mut findings));
-    (nodes.collect(), findings)
+pub fn nodes(root: &Root) -> (Option<Vec<NumaNode>>, Vec<Finding>) {
+    let (ids, finding) = ids(root);
+    let mut findings = Vec::from_iter(finding);
+    let nodes = ids.map(|ids| {
+        let nodes = ids.into_iter().map(|id| node(root, id, &mut findings));
+        nodes.collect()
+    });
+    (nodes, findings)
 }
 
 /// The folder of a node.
@@ -42,18 +47,19 @@ pub(crate) fn folder(id: u32) -> String {
     format!("{NODES}/node{id}")
 }
 
-/// The numbers of the nodes, ascending.
-pub(crate) fn ids(root: &Root) -> Result<Vec<u32>, Finding> {
-    let mut ids: Vec<u32> = root
-        .list(NODES)?
-        .iter()
-        .filter_map(|name| id(name))
-        .collect();
+/// The numbers of the nodes, ascending, and why there is none or why they are unknown.
+pub(crate) fn ids(root: &Root) -> (Option<Vec<u32>>, Option<Finding>) {
+    let names = match root.listing(SYSTEM, &["node"], NODES) {
+        Listing::Names(names) => names,
+        Listing::Absent(finding) => return (Some(Vec::new()), Some(finding)),
+        Listing::Unknown(finding) => return (None, Some(finding)),
+    };
+    let mut ids: Vec<u32> = names.iter().filter_map(|name| id(name)).collect();
     ids.sort_unstable();
     if ids.is_empty() {
-        return Err(root.finding(NODES, "has no NUMA node"));
+        return (None, Some(root.finding(NODES, "has no NUMA node")));
     }
-    Ok(ids)
+    (Some(ids), None)
 }
 
 fn id(name: &str) -> Option<u32> {
@@ -68,7 +74,7 @@ fn node(root: &Root, id: u32, findings: &mut Vec<Finding>) -> NumaNode {
             .map_err(|error: CpuSetError| root.finding(&cpulist, error.to_string()))
     });
     let mut noted = |finding| findings.push(finding);
-    let cpus = cpus.map_err(&mut noted).unwrap_or_default();
+    let cpus = cpus.map_err(&mut noted).ok();
     let text = root.read(&meminfo).map_err(&mut noted).ok();
     let mut memory = |key: &str| {
         let bytes = memory(text.as_deref()?, id, key);
@@ -130,6 +136,7 @@ mod tests {
             ("sys/devices/system/node/nodes/cpulist", "0\n"),
         ]);
         let (nodes, findings) = nodes(&fixture.root());
+        let nodes = nodes.unwrap();
         assert_eq!(findings, []);
         assert_eq!(
             nodes.iter().map(|node| node.id).collect::<Vec<_>>(),
@@ -139,22 +146,32 @@ mod tests {
             nodes[1],
             NumaNode {
                 id: 2,
-                cpus: "4-7".parse().unwrap(),
+                cpus: Some("4-7".parse().unwrap()),
                 memory_total_bytes: Some(9_398_044 * 1024),
                 memory_free_bytes: Some(7_324_396 * 1024),
                 memory_available_bytes: Some((7_324_396 + 3072) * 1024),
             }
         );
-        assert!(nodes[2].cpus.is_empty());
+        assert_eq!(nodes[2].cpus, Some(CpuSet::default()));
         assert_eq!(nodes[2].memory_free_bytes, Some(0), "0 that was read is 0");
     }
 
     #[test]
-    fn a_kernel_without_numa() {
-        let fixture = Fixture::new(&[]);
-        let (none, findings) = nodes(&fixture.root());
-        assert_eq!(none, []);
-        assert_eq!(findings, [fixture.root().finding(NODES, "does not exist")]);
+    fn a_kernel_without_numa_has_none_and_a_broken_tree_tells_none() {
+        for (file, want, reason) in [
+            (
+                "sys/devices/system/cpu/online",
+                Some(vec![]),
+                "does not exist",
+            ),
+            ("sys/class/x", None, "does not exist"),
+            ("sys/devices/system/node", None, "not a folder"),
+            ("sys/devices/system/node/online", None, "has no NUMA node"),
+        ] {
+            let fixture = Fixture::new(&[(file, "0\n")]);
+            let findings = vec![fixture.root().finding(NODES, reason)];
+            assert_eq!(nodes(&fixture.root()), (want, findings), "{file}");
+        }
     }
 
     #[test]
@@ -168,7 +185,9 @@ mod tests {
             ("sys/devices/system/node/node1/cpulist", "1\n"),
         ]);
         let (nodes, findings) = nodes(&fixture.root());
-        assert_eq!(nodes.len(), 2);
+        let nodes = nodes.unwrap();
+        let cpus: Vec<_> = nodes.iter().map(|node| node.cpus.clone()).collect();
+        assert_eq!(cpus, [None, Some("1".parse().unwrap())]);
         assert!(nodes.iter().all(|node| node.memory_total_bytes.is_none()));
         let reasons: Vec<&str> = findings
             .iter()

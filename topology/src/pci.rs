@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::fields;
+
 /// The address of a PCI function. Ordered as numbers, printed as the kernel prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PciAddress {
@@ -70,6 +72,65 @@ impl Serialize for PciAddress {
 }
 
 impl<'de> Deserialize<'de> for PciAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// A host bridge: `pci0000:44`. Printed as the kernel prints it, so that one that is written
+/// otherwise is the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostBridge {
+    /// The one of this domain and bus.
+    At {
+        /// Domain (segment).
+        domain: u32,
+        /// Bus.
+        bus: u8,
+    },
+    /// The tree shows none above this device, which then shares it with no other: `?` and its address.
+    Unknown(PciAddress),
+}
+
+/// Not a host bridge.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is no host bridge; write it as pci0000:44")]
+pub struct NotABridge(String);
+
+impl FromStr for HostBridge {
+    type Err = NotABridge;
+
+    /// `pciDOMAIN:BUS` in hexadecimal of any case, or `?` and a PCI address.
+    fn from_str(text: &str) -> Result<Self, NotABridge> {
+        let at = || {
+            let (domain, bus) = text.strip_prefix("pci")?.split_once(':')?;
+            let bus = u8::try_from(hex(bus, 2)?).ok()?;
+            let domain = hex(domain, 8)?;
+            Some(Self::At { domain, bus })
+        };
+        let unknown = || Some(Self::Unknown(parse(text.strip_prefix('?')?)?));
+        at().or_else(unknown)
+            .ok_or_else(|| NotABridge(fields::cut(text)))
+    }
+}
+
+impl fmt::Display for HostBridge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::At { domain, bus } => write!(f, "pci{domain:04x}:{bus:02x}"),
+            Self::Unknown(address) => write!(f, "?{address}"),
+        }
+    }
+}
+
+impl Serialize for HostBridge {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for HostBridge {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         text.parse().map_err(serde::de::Error::custom)
@@ -144,6 +205,38 @@ mod tests {
         ] {
             assert!(text.parse::<PciAddress>().is_err(), "{text:?}");
         }
+    }
+
+    #[test]
+    fn host_bridges() {
+        for (text, shown) in [
+            ("pci0000:44", "pci0000:44"),
+            ("pci0000:AF", "pci0000:af"),
+            ("pci0:f", "pci0000:0f"),
+            ("pciABCDEF01:0A", "pciabcdef01:0a"),
+            ("?0000:4F:00.0", "?0000:4f:00.0"),
+        ] {
+            let bridge: HostBridge = text.parse().unwrap();
+            assert_eq!(bridge.to_string(), shown, "{text}");
+            assert_eq!(shown.parse(), Ok(bridge));
+        }
+        for text in [
+            "",
+            "pci",
+            "pci0000",
+            "pci0000:",
+            "pci0000:100",
+            "0000:44",
+            "?",
+            "?x",
+            "PCI0:0",
+        ] {
+            assert!(text.parse::<HostBridge>().is_err(), "{text}");
+        }
+        assert_eq!(
+            "a".parse::<HostBridge>().unwrap_err().to_string(),
+            "\"a\" is no host bridge; write it as pci0000:44"
+        );
     }
 
     proptest! {

@@ -5,18 +5,18 @@
 //! that it does not matter in which order they arrive. What is unknown stays unknown: there is no
 //! 0, which to an engine is *unbounded*.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeSet, HashSet};
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use serde::Serialize;
 
-use crate::budget::{self, Fit, NicLimits, Refusal};
+use crate::budget::{self, Demand, Fit, NicLimits, Refusal, entries};
 use crate::catalogue::{CatalogueEntry, NicsPerGpu};
 use crate::factor::{DEFAULT_FACTOR, Factor};
 use crate::node::{CoreSource, Nic, Node};
 use crate::pci::PciAddress;
 use crate::rails::{self, Evidence, GpuRails, HostRails, Rails};
-use crate::size::page_name;
+use crate::size::{count as some, page_name};
 use crate::split::shares;
 
 /// What a plan is made from.
@@ -34,7 +34,7 @@ pub struct PlanInput<'a> {
     pub ranks_bound: usize,
     /// The factor that the caller wants.
     pub factor: Option<Factor>,
-    /// Host segments that the node is to hold, in the order in which they are registered.
+    /// Host segments that the node is to hold, all at once.
     pub segments: Vec<SegmentInput>,
 }
 
@@ -290,9 +290,9 @@ fn findings(input: &PlanInput<'_>, inputs: &Inputs, ranks: Option<NonZeroUsize>)
         && ranks > cores.count
     {
         said.push(format!(
-            "{ranks} ranks on {} cores: no rank has a core of its own, so that they contend \
-             whatever the cap",
-            cores.count
+            "{} on {}: no rank has a core of its own, so that they contend whatever the cap",
+            some(ranks.get(), "rank"),
+            some(cores.count.get(), "core")
         ));
     }
     match input.devices {
@@ -331,10 +331,10 @@ fn cap_words(factor: Factor, cores: NonZeroUsize, ranks: NonZeroUsize, rule: Cap
         CapRule::Factor => ", rounded",
         CapRule::UnknownCores | CapRule::UnknownRanks => "",
     };
-    let noun = if ranks.get() == 1 { "rank" } else { "ranks" };
     format!(
-        "{factor} x {cores} {} / {ranks} {noun} = {exact:.2}{why}",
-        if cores.get() == 1 { "core" } else { "cores" }
+        "{factor} x {} / {} = {exact:.2}{why}",
+        some(cores.get(), "core"),
+        some(ranks.get(), "rank")
     )
 }
 
@@ -418,8 +418,9 @@ fn rank_count(inputs: &Inputs) -> Option<RankCount> {
     let by_gpus = inputs.gpus.map(|gpus| gpus.div_ceil(each.get()));
     let room = inputs.gpus.map_or_else(
         || "an unknown number of GPUs".to_owned(),
-        |gpus| format!("{gpus} GPUs, {each} a rank"),
+        |gpus| format!("{}, {each} a rank", some(gpus, "GPU")),
     );
+    let are = if bound == 1 { "is" } else { "are" };
     let ranks = |count, rule, reason| RankCount {
         count,
         rule,
@@ -433,12 +434,12 @@ fn rank_count(inputs: &Inputs) -> Option<RankCount> {
         (Some(count), _) => {
             let reason = match bound {
                 0 => room,
-                _ => format!("{room}; no fewer for the {bound} that are bound"),
+                _ => format!("{room}; no fewer for the {bound} that {are} bound"),
             };
             Some(ranks(count, RankRule::Gpus, reason))
         }
         (None, Some(count)) => {
-            let reason = format!("{bound} are bound; {room}");
+            let reason = format!("{bound} {are} bound; {room}");
             Some(ranks(count, RankRule::Bound, reason))
         }
         (None, None) if inputs.gpus.is_none() => None,
@@ -577,62 +578,98 @@ fn counted_nics(input: &PlanInput<'_>, inputs: &Inputs, rank: usize) -> Option<C
     })
 }
 
-fn segments(input: &PlanInput<'_>, nics: Option<usize>) -> Vec<SegmentPlan> {
-    // Pages that the segments before take on each NIC; where no NIC has a name, on all of them.
-    let mut taken: BTreeMap<String, u64> = BTreeMap::new();
-    let mut segments = Vec::new();
-    for segment in &input.segments {
-        let (rails, limits) = segment_rails(input, segment.numa);
-        let names = rails
-            .as_ref()
-            .map_or_else(|| vec![String::new()], |rails| rails.nics.clone());
-        let before = names.iter().filter_map(|name| taken.get(name)).max();
-        let limits = limits.less(before.copied().unwrap_or_default());
-        let nic_count = rails.as_ref().map_or(nics, |rails| Some(rails.nics.len()));
-        let planned = segment_plan(segment, rails, nic_count, limits);
-        if let Some(fit) = &planned.fit {
-            for name in names {
-                *taken.entry(name).or_default() += fit.pages_per_nic(segment.page_bytes);
-            }
-        }
-        segments.push(planned);
-    }
-    segments
-}
-
-/// The NICs of a segment, where they are known, and what they can take.
-fn segment_rails(input: &PlanInput<'_>, numa: Option<u32>) -> (Option<HostRails>, NicLimits) {
+/// The host segments, all of which are on the node at once.
+fn segments(input: &PlanInput<'_>, counted: Option<usize>) -> Vec<SegmentPlan> {
     let node = match input.devices {
         Devices::Node(node) => Some(node).filter(|node| node.nics.is_some()),
         Devices::Counts { .. } => None,
     };
-    let Some(node) = node else {
-        let driver = input.entry.filter(|entry| entry.has_efa()).map(|_| "efa");
-        return (None, NicLimits::of_driver(driver));
-    };
-    let rails = rails::host_rails(node, numa);
-    let nics = node.known_nics().iter();
-    let nics = nics.filter(|nic| rails.nics.contains(&nic.name));
-    let limits = nics
-        .map(|nic| NicLimits::of_driver(nic.driver.as_deref()))
-        .fold(NicLimits::default(), NicLimits::and);
-    (Some(rails), limits)
+    let limits = limits(input, node, counted);
+    let places: Vec<Place> = input
+        .segments
+        .iter()
+        .map(|segment| match node {
+            Some(node) => Place::of(node, segment.numa),
+            None => Place::unnamed(counted),
+        })
+        .collect();
+    let pairs = || input.segments.iter().zip(&places);
+    let is_placed = |(_, place): &(&SegmentInput, &Place)| !place.nics.is_empty();
+    let demands = pairs().filter(is_placed).map(|(segment, place)| Demand {
+        name: &segment.name,
+        bytes: segment.bytes,
+        page_bytes: segment.page_bytes,
+        nics: &place.nics,
+    });
+    let mut fits = budget::fit(&limits, &demands.collect::<Vec<_>>()).into_iter();
+    let planned = pairs().map(|pair| {
+        let fit = if is_placed(&pair) { fits.next() } else { None };
+        let (segment, place) = pair;
+        segment_plan(segment, place, &limits, fit)
+    });
+    planned.collect()
+}
+
+/// What each NIC can take: of a node that was read all of them, as it lists them.
+fn limits(input: &PlanInput<'_>, node: Option<&Node>, counted: Option<usize>) -> Vec<NicLimits> {
+    if let Some(node) = node {
+        let drivers = node.known_nics().iter().map(|nic| nic.driver.as_deref());
+        return drivers.map(NicLimits::of_driver).collect();
+    }
+    let driver = input.entry.filter(|entry| entry.has_efa()).map(|_| "efa");
+    vec![NicLimits::of_driver(driver); counted.unwrap_or_default()]
+}
+
+/// The NICs of a segment.
+struct Place {
+    rails: Option<HostRails>,
+    /// How many; `None` where that is unknown.
+    count: Option<usize>,
+    /// Which of all, ascending.
+    nics: Vec<usize>,
+}
+
+impl Place {
+    fn of(node: &Node, numa: Option<u32>) -> Self {
+        let rails = rails::host_rails(node, numa);
+        let names: HashSet<&str> = rails.nics.iter().map(String::as_str).collect();
+        let all = node.known_nics().iter().enumerate();
+        let nics = all.filter(|(_, nic)| names.contains(nic.name.as_str()));
+        Self {
+            nics: nics.map(|(index, _)| index).collect(),
+            count: Some(rails.nics.len()),
+            rails: Some(rails),
+        }
+    }
+
+    /// Where no NIC has a name: on all of them.
+    fn unnamed(count: Option<usize>) -> Self {
+        Self {
+            rails: None,
+            count,
+            nics: (0..count.unwrap_or_default()).collect(),
+        }
+    }
 }
 
 fn segment_plan(
     segment: &SegmentInput,
-    rails: Option<HostRails>,
-    nic_count: Option<usize>,
-    limits: NicLimits,
+    place: &Place,
+    limits: &[NicLimits],
+    fitted: Option<Result<Fit, Refusal>>,
 ) -> SegmentPlan {
-    let fitted = nic_count
-        .and_then(NonZeroUsize::new)
-        .map(|nics| budget::fit(segment.bytes, segment.page_bytes, nics, limits));
-    let reason = match (&fitted, nic_count) {
+    let reason = match (&fitted, place.count) {
         (None, None) => "how many NICs there are is unknown: not checked".to_owned(),
         (None, Some(_)) => "no NIC to register on".to_owned(),
         (Some(Err(refusal)), _) => refusal.to_string(),
-        (Some(Ok(fit)), _) => fit_words(segment, fit, limits),
+        (Some(Ok(fit)), _) => {
+            let limits = place.nics.iter().filter_map(|nic| limits.get(*nic));
+            fit_words(
+                segment,
+                fit,
+                limits.copied().fold(NicLimits::default(), NicLimits::and),
+            )
+        }
     };
     let reason = match segment.is_page_assumed {
         false => reason,
@@ -651,8 +688,8 @@ fn segment_plan(
         bytes: segment.bytes,
         page_bytes: segment.page_bytes,
         is_page_assumed: segment.is_page_assumed,
-        rails,
-        nic_count,
+        rails: place.rails.clone(),
+        nic_count: place.count,
         fit,
         refusal,
         reason,
@@ -660,17 +697,20 @@ fn segment_plan(
 }
 
 fn fit_words(segment: &SegmentInput, fit: &Fit, limits: NicLimits) -> String {
-    let pages = fit.pages_per_nic(segment.page_bytes);
+    let pages = entries(fit.pages_per_nic(segment.page_bytes));
     let page = page_name(segment.page_bytes.get());
     let budget = limits.page_entries.map_or_else(
         || "no limit known for these NICs".to_owned(),
-        |entries| format!("of {entries} that were free"),
+        |entries| format!("of {entries}"),
     );
-    let how = match fit {
-        Fit::EveryNic(_) => "whole on every NIC",
-        Fit::Partitioned(_) => "in parts, each on a NIC of its own",
-    };
-    format!("{how}: {pages} page entries of {page} on each NIC, {budget}")
+    match fit {
+        Fit::EveryNic(_) => {
+            format!("whole on every NIC: {pages} of {page} on each NIC, {budget}")
+        }
+        Fit::Partitioned(_) => format!(
+            "in parts, each on a NIC of its own: at most {pages} of {page} on a NIC, {budget}"
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -826,6 +866,36 @@ mod tests {
             "5 are bound; an unknown number of GPUs"
         );
         assert_eq!(bound.ranks[0].core_share, NonZeroUsize::new(1));
+    }
+
+    #[test]
+    fn one_is_said_as_one() {
+        let one = plan(&PlanInput {
+            ranks_bound: 1,
+            segments: vec![segment("kv", 4096)],
+            ..counted(Some(1), Some(1))
+        });
+        let reason = "1 GPU, 1 a rank; no fewer for the 1 that is bound";
+        assert_eq!(one.ranks_planned.unwrap().reason, reason);
+        assert_eq!(one.cap_reason, "0.95 x 1 core / 1 rank = 0.95, rounded");
+        let bound = plan(&PlanInput {
+            ranks_bound: 1,
+            ..counted(Some(1), Some(0))
+        });
+        assert_eq!(
+            bound.ranks_planned.unwrap().reason,
+            "1 is bound; 0 GPUs, 1 a rank"
+        );
+        let node = node();
+        let segment = &plan(&PlanInput {
+            segments: vec![segment("kv", 4096)],
+            ..of(&node)
+        })
+        .segments[0];
+        assert_eq!(
+            segment.reason,
+            "whole on every NIC: 1 page entry of 4Ki on each NIC, of 23068672"
+        );
     }
 
     #[test]
@@ -1036,6 +1106,7 @@ mod tests {
                 segment("kv", 80 * gib),
                 segment("index", 10 * gib),
                 segment("more", 40 * gib),
+                segment("most", 400 * gib),
             ],
             ..of(&node)
         });
@@ -1047,27 +1118,63 @@ mod tests {
         assert_eq!(
             reasons,
             [
-                "whole on every NIC: 20971520 page entries of 4Ki on each NIC, of 23068672 that were free",
-                "in parts, each on a NIC of its own: 524288 page entries of 4Ki on each NIC, of \
-                 2097152 that were free",
-                "40Gi in pages of 4Ki needs 10485760 page entries; 5 NICs with 1572864 free \
-                 ones each have 7864320, enough for 30Gi; pages of 2Mi would fit",
+                "in parts, each on a NIC of its own: at most 4194304 page entries of 4Ki on a NIC, of \
+                 23068672",
+                "whole on every NIC: 2621440 page entries of 4Ki on each NIC, of 23068672",
+                "whole on every NIC: 10485760 page entries of 4Ki on each NIC, of 23068672",
+                "400Gi in pages of 4Ki needs 104857600 page entries; its 5 NICs have 81264640 left, \
+                 enough for 310Gi; pages of 2Mi would fit",
             ]
         );
-        let Some(Fit::Partitioned(parts)) = &plan.segments[1].fit else {
-            panic!("{:?}", plan.segments[1]);
+        let Some(Fit::Partitioned(parts)) = &plan.segments[0].fit else {
+            panic!("{:?}", plan.segments[0]);
         };
         let last = Stretch {
-            offset: 8 * gib,
-            bytes: 2 * gib,
-            chunk_bytes: 2 * gib,
+            offset: 64 * gib,
+            bytes: 16 * gib,
+            chunk_bytes: 16 * gib,
             chunks: 1,
         };
         assert_eq!((parts.len(), parts[4]), (5, last));
-        assert_eq!(plan.segments[2].fit, None);
-        assert!(plan.segments[2].refusal.is_some());
+        assert_eq!(plan.segments[3].fit, None);
+        assert!(plan.segments[3].refusal.is_some());
         let rails = plan.segments[0].rails.as_ref().unwrap();
         assert_eq!(rails.nics, ["n1", "n2", "n3", "n4", "n5"]);
+    }
+
+    /// A segment that fills the NICs of one NUMA node takes nothing of the others.
+    #[test]
+    fn segments_of_other_numa_nodes_have_entries_of_their_own() {
+        let mut node = node();
+        for nic in node.nics.iter_mut().flatten().skip(2) {
+            nic.place.as_mut().unwrap().numa = Some(1);
+        }
+        let gib = 1_u64 << 30;
+        let everywhere = SegmentInput {
+            numa: None,
+            ..segment("b", gib)
+        };
+        let (full, page) = (segment("a", 2 * 88 * gib), segment("c", 4096));
+        let plans = |segments: [&SegmentInput; 2]| {
+            let segments = segments.map(SegmentInput::clone).to_vec();
+            let planned = plan(&PlanInput {
+                segments,
+                ..of(&node)
+            });
+            let mut found: Vec<_> = planned
+                .segments
+                .into_iter()
+                .map(|segment| (segment.name, segment.fit, segment.refusal))
+                .collect();
+            found.sort_by(|a, b| a.0.cmp(&b.0));
+            found
+        };
+        for (other, is_refused) in [(&everywhere, false), (&page, true)] {
+            let found = plans([&full, other]);
+            assert_eq!(found, plans([other, &full]));
+            assert_eq!(found[0].2.is_some(), is_refused, "{found:?}");
+            assert_eq!(found[1].2, None);
+        }
     }
 
     /// What could not be listed is not 0: no cap is computed from it, and nothing is checked.

@@ -6,7 +6,7 @@
 //! does not depend on the order in which devices were found.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::path::Path;
 
@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::{CatalogueEntry, Layout};
 use crate::node::{Gpu, Nic, Node, PciPlace, Unusable};
-use crate::pci::PciAddress;
+use crate::pci::{HostBridge, PciAddress};
 use crate::root::Finding;
+use crate::size::count;
 use crate::split::shares;
 
 const PCI_DEVICES: &str = "/sys/bus/pci/devices";
@@ -119,13 +120,11 @@ pub fn rails(node: &Node, entry: Option<&CatalogueEntry>) -> Rails {
 /// The NICs of several GPUs together, each once, in the order of the GPUs.
 #[must_use]
 pub fn union<'a>(rails: impl IntoIterator<Item = &'a GpuRails>) -> Vec<String> {
-    let mut all: Vec<String> = Vec::new();
-    for nic in rails.into_iter().flat_map(|rails| &rails.nics) {
-        if !all.contains(nic) {
-            all.push(nic.clone());
-        }
-    }
-    all
+    let mut seen = HashSet::new();
+    let nics = rails.into_iter().flat_map(|rails| &rails.nics);
+    nics.filter(|nic| seen.insert(nic.as_str()))
+        .cloned()
+        .collect()
 }
 
 /// The NICs for memory on a NUMA node (`None`: on all of them, or unknown): those of the node, as
@@ -198,10 +197,10 @@ fn as_fed(nics: Vec<&Nic>, numa: u32) -> (Vec<&Nic>, String) {
 
 /// One NIC of each host bridge, then the next of each, and so on.
 fn in_turn<'a>(nics: &[&'a Nic]) -> Vec<&'a Nic> {
-    let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut seen: BTreeMap<Option<HostBridge>, usize> = BTreeMap::new();
     let mut turns: Vec<(usize, &Nic)> = Vec::new();
     for nic in nics {
-        let root = nic.place.as_ref().map_or("", |place| &place.root);
+        let root = nic.place.as_ref().map(|place| place.root);
         let turn = seen.entry(root).or_default();
         turns.push((*turn, nic));
         *turn += 1;
@@ -237,12 +236,6 @@ fn order(nic: &Nic) -> (bool, Option<PciAddress>, usize, &str) {
     (address.is_none(), address, nic.name.len(), &nic.name)
 }
 
-/// `1 NIC`, `2 NICs`.
-fn count(n: usize, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {noun}{plural}")
-}
-
 /// What was found for one GPU: its NICs by their index.
 struct Found {
     nics: Vec<usize>,
@@ -254,6 +247,9 @@ struct Found {
 struct Search<'a> {
     entry: Option<&'a CatalogueEntry>,
     gpus: Vec<&'a Gpu>,
+    /// How many bridges each GPU shares at most with any usable NIC; `None` where not even its host
+    /// bridge.
+    depths: Vec<Option<usize>>,
     /// The usable ones.
     nics: Vec<&'a Nic>,
     /// Those that can't be used until something is mended.
@@ -270,10 +266,13 @@ impl<'a> Search<'a> {
         gpus.sort_by_key(|gpu| (gpu.place.address, gpu.uuid.as_deref()));
         let mut broken: Vec<_> = node.known_nics().iter().filter_map(mendable).collect();
         broken.sort_by_key(|(nic, _)| order(nic));
+        let nics = usable(node);
+        let depths = gpus.iter().map(|gpu| depth(&gpu.place, &nics)).collect();
         Self {
             entry,
             gpus,
-            nics: usable(node),
+            depths,
+            nics,
             broken,
             claimed: BTreeSet::new(),
             found: BTreeMap::new(),
@@ -281,12 +280,16 @@ impl<'a> Search<'a> {
         }
     }
 
+    fn depth(&self, gpu: usize) -> Option<usize> {
+        self.depths.get(gpu).copied().flatten()
+    }
+
     /// GPUs for which nothing was found yet, grouped by what a key says of each.
-    fn groups<K: Ord>(&self, key: impl Fn(&'a Gpu) -> Option<K>) -> BTreeMap<K, Vec<usize>> {
+    fn groups<K: Ord>(&self, key: impl Fn(usize, &'a Gpu) -> Option<K>) -> BTreeMap<K, Vec<usize>> {
         let mut groups: BTreeMap<K, Vec<usize>> = BTreeMap::new();
         for (index, gpu) in self.gpus.iter().enumerate() {
             if !self.found.contains_key(&index)
-                && let Some(key) = key(gpu)
+                && let Some(key) = key(index, gpu)
             {
                 groups.entry(key).or_default().push(index);
             }
@@ -336,13 +339,13 @@ impl<'a> Search<'a> {
     /// The lowest shared bridges first, host bridges last.
     fn by_tree(&mut self) {
         let flat = self.flat_bus().is_some();
-        let groups = self.groups(|gpu| {
-            let depth = depth(&gpu.place, self.nics.iter().copied())?;
+        let groups = self.groups(|index, gpu| {
+            let depth = self.depth(index)?;
             let above = gpu.place.bridges.get(..depth).unwrap_or_default();
-            (depth > 0 || !flat).then_some((Reverse(depth), &gpu.place.root, above))
+            (depth > 0 || !flat).then_some((Reverse(depth), gpu.place.root, above))
         });
         for ((_, root, above), gpus) in groups {
-            let near = self.nics_where(|nic| nic.root == *root && nic.bridges.starts_with(above));
+            let near = self.nics_where(|nic| nic.root == root && nic.bridges.starts_with(above));
             match above.last() {
                 Some(bridge) => {
                     let what = format!("below the bridge {bridge}");
@@ -358,10 +361,10 @@ impl<'a> Search<'a> {
 
     /// The host bridge on whose own bus every GPU and usable NIC is, none of them on a known NUMA
     /// node: that of a hypervisor that hides where they are.
-    fn flat_bus(&self) -> Option<&'a str> {
+    fn flat_bus(&self) -> Option<HostBridge> {
         let gpus = self.gpus.iter().map(|gpu| Some(&gpu.place));
         let mut places = gpus.chain(self.nics.iter().map(|nic| nic.place.as_ref()));
-        let root = self.gpus.first()?.place.root.as_str();
+        let root = self.gpus.first()?.place.root;
         places
             .all(|place| {
                 place.is_some_and(|place| {
@@ -379,7 +382,7 @@ impl<'a> Search<'a> {
         let (Some(entry), Some(layout)) = (self.entry, self.layout()) else {
             return;
         };
-        let groups = self.groups(|gpu| {
+        let groups = self.groups(|_, gpu| {
             let mut groups = layout.groups.iter();
             groups.position(|group| group.gpus.contains(&gpu.place.address))
         });
@@ -398,7 +401,7 @@ impl<'a> Search<'a> {
     }
 
     fn by_numa(&mut self) {
-        let groups = self.groups(|gpu| gpu.place.numa);
+        let groups = self.groups(|_, gpu| gpu.place.numa);
         for (numa, gpus) in groups {
             let near = self.nics_where(|nic| nic.numa == Some(numa));
             if !near.is_empty() {
@@ -410,7 +413,11 @@ impl<'a> Search<'a> {
 
     fn with_all(&mut self) {
         let all: Vec<usize> = (0..self.nics.len()).collect();
-        let rest: Vec<usize> = self.groups(|_| Some(())).into_values().flatten().collect();
+        let rest: Vec<usize> = self
+            .groups(|_, _| Some(()))
+            .into_values()
+            .flatten()
+            .collect();
         for index in rest {
             let Some(gpu) = self.gpus.get(index) else {
                 continue;
@@ -467,11 +474,11 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How many bridges a GPU shares at most with any of some NICs; `None` where not even its host
-/// bridge.
-fn depth<'a>(gpu: &PciPlace, nics: impl Iterator<Item = &'a Nic>) -> Option<usize> {
-    nics.filter_map(|nic| shared_bridges(gpu, nic.place.as_ref()?))
-        .max()
+fn depth(gpu: &PciPlace, nics: &[&Nic]) -> Option<usize> {
+    let shared = nics
+        .iter()
+        .filter_map(|nic| shared_bridges(gpu, nic.place.as_ref()?));
+    shared.max()
 }
 
 fn shared_bridges(a: &PciPlace, b: &PciPlace) -> Option<usize> {
@@ -493,7 +500,7 @@ fn broken(search: &Search<'_>) -> Vec<Finding> {
         let gpus = search.gpus.iter().enumerate();
         let (mut nearer, mut as_near) = (Vec::new(), Vec::new());
         for (index, gpu) in gpus {
-            let depth = depth(&gpu.place, search.nics.iter().copied());
+            let depth = search.depth(index);
             let has_none_near = evidence(search, index) == Some(Evidence::AllNics);
             let is_on_its_node = gpu.place.numa.is_some() && gpu.place.numa == place.numa;
             if shared_bridges(&gpu.place, place) > depth || (has_none_near && is_on_its_node) {
@@ -520,7 +527,7 @@ fn broken(search: &Search<'_>) -> Vec<Finding> {
 fn is_as_near(search: &Search<'_>, index: usize, gpu: &Gpu, place: &PciPlace) -> bool {
     match evidence(search, index) {
         Some(Evidence::SameSwitch | Evidence::SameRoot) => {
-            shared_bridges(&gpu.place, place) == depth(&gpu.place, search.nics.iter().copied())
+            shared_bridges(&gpu.place, place) == search.depth(index)
         }
         Some(Evidence::Catalogue) => search
             .entry
@@ -609,7 +616,7 @@ fn misplaced(search: &Search<'_>, found: &Found, gpu: &Gpu) -> Option<String> {
 mod tests {
     use super::*;
     use crate::catalogue::Catalogue;
-    use crate::made::{gpu, nic, node, place};
+    use crate::made::{bridge, gpu, nic, node, place};
     use proptest::prelude::*;
 
     /// `ADDRESS nics EVIDENCE` of each GPU.
@@ -670,7 +677,7 @@ mod tests {
             [
                 "below the bridge 0000:03:00.0: 1 usable NIC",
                 "below the bridge 0000:01:00.0: 2 usable NICs besides 1 of GPUs that are nearer",
-                "no bridge in common with a NIC; on the host bridge a: 1 usable NIC besides 3 of \
+                "no bridge in common with a NIC; on the host bridge pci0061:00: 1 usable NIC besides 3 of \
                  GPUs that are nearer",
             ]
         );
@@ -699,6 +706,28 @@ mod tests {
         }
     }
 
+    /// What is known of a GPU is found once, not again for each NIC that is down.
+    #[test]
+    fn very_many_nics_that_are_down_take_no_time() {
+        let gpus: Vec<Gpu> = (0x10..0x20)
+            .map(|bus| gpu(&format!("{bus:x}:00.0"), "a", &["1:0.0"], None))
+            .collect();
+        let nics: Vec<Nic> = (0..8000)
+            .map(|index| {
+                let at = format!("{index:x}:20:00.0");
+                let nic = nic(&format!("n{index}"), &at, "a", &["1:0.0"], None);
+                if index % 2 == 0 { nic } else { down(nic) }
+            })
+            .collect();
+        let node = node(&gpus, &nics);
+        let start = std::time::Instant::now();
+        let rails = rails(&node, None);
+        let took = start.elapsed();
+        assert_eq!(rails.gpus[0].nics.len(), 250);
+        assert_eq!(rails.findings.len(), 4000);
+        assert!(took < std::time::Duration::from_secs(5), "{took:?}");
+    }
+
     #[test]
     fn a_gpu_whose_nics_are_all_taken_shares_them() {
         let node = node(
@@ -712,7 +741,7 @@ mod tests {
         assert_eq!(shown(&rails), ["10 n0 SameSwitch", "11 n0 SameRoot"]);
         assert_eq!(
             reasons(&rails)[1],
-            "no bridge in common with a NIC; on the host bridge a: 1 usable NIC, used by nearer \
+            "no bridge in common with a NIC; on the host bridge pci0061:00: 1 usable NIC, used by nearer \
              GPUs too"
         );
     }
@@ -1030,9 +1059,9 @@ mod tests {
                 PciPlace {
                     address: address(bus, function),
                     root: if root == 3 {
-                        format!("?{bus}")
+                        bridge(&format!("?{bus}:00.0"))
                     } else {
-                        format!("pci{root}")
+                        bridge(&format!("pci{root}"))
                     },
                     bridges,
                     numa,

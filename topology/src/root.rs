@@ -8,7 +8,7 @@ use std::io::{self, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::capture::{ABSENT, NO_FILE, NO_FOLDER, NOT_READ, Tree, unpacked};
 use crate::{fields, mountinfo};
@@ -25,16 +25,34 @@ const MAX_LINKS: usize = 40;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, thiserror::Error)]
 #[serde(deny_unknown_fields)]
 pub struct Finding {
-    /// The file or folder as it was opened, that is with the root in front.
+    /// The file or folder as it was opened, that is with the root in front. In what is serialized,
+    /// parts that are not UTF-8 are replaced.
+    #[serde(serialize_with = "as_text")]
     pub path: PathBuf,
     /// What is wrong with it, in words for a user.
     pub reason: String,
+}
+
+/// A path as text. A file's name may be any bytes, and what one is called must not keep the rest
+/// from being told.
+pub(crate) fn as_text<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&path.to_string_lossy())
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.reason)
     }
+}
+
+/// What is in a folder that may be missing as there is nothing to put into it.
+pub(crate) enum Listing {
+    /// These.
+    Names(Vec<String>),
+    /// There is no such folder, so that there is nothing.
+    Absent(Finding),
+    /// There is one that can't be listed, or it can't be told whether there is.
+    Unknown(Finding),
 }
 
 /// The tree that stands for `/`: a folder, or an archive of one that was captured.
@@ -53,6 +71,8 @@ struct Memory {
     links: HashMap<PathBuf, Option<PathBuf>>,
     /// Where folders really are.
     folders: HashMap<PathBuf, PathBuf>,
+    /// What was left out.
+    left_out: Vec<Finding>,
 }
 
 impl Root {
@@ -181,13 +201,59 @@ impl Root {
             .ok_or_else(|| self.finding(rel, fields::unexpected("a whole number", &text)))
     }
 
-    /// The names in a folder, sorted; names that are not UTF-8 are left out.
+    /// The names in a folder, sorted; names that are not UTF-8 are left out, which
+    /// [`crate::read_node`] tells.
     ///
     /// # Errors
     /// When there is no such folder or it can't be read.
     pub fn list(&self, rel: impl AsRef<Path>) -> Result<Vec<String>, Finding> {
-        self.names(rel.as_ref())
-            .map_err(|error| self.finding(rel, reason(&error)))
+        let names = self
+            .names(rel.as_ref())
+            .map_err(|error| self.finding(&rel, reason(&error)))?;
+        let mut texts = Vec::with_capacity(names.len());
+        for name in names {
+            match name.into_string() {
+                Ok(text) => texts.push(text),
+                Err(name) => {
+                    let path = rel.as_ref().join(name);
+                    self.note(self.finding(path, "its name is no text (UTF-8): left out"));
+                }
+            }
+        }
+        Ok(texts)
+    }
+
+    /// Keeps what a reading left out.
+    pub(crate) fn note(&self, finding: Finding) {
+        if let Some(memory) = &self.memory {
+            lock(memory).left_out.push(finding);
+        }
+    }
+
+    /// What a reading left out so far.
+    pub(crate) fn left_out(&self) -> Vec<Finding> {
+        let memory = self.memory.as_deref();
+        memory.map_or_else(Vec::new, |memory| lock(memory).left_out.clone())
+    }
+
+    /// Lists a folder that is missing where there is nothing to put into it: where one of some steps
+    /// towards it, from a folder that is always there, is not among the names before it.
+    pub(crate) fn listing(&self, start: &str, steps: &[&str], folder: &str) -> Listing {
+        let finding = match self.list(folder) {
+            Ok(names) => return Listing::Names(names),
+            Err(finding) => finding,
+        };
+        let mut above = PathBuf::from(start);
+        for step in steps {
+            match self.list(&above) {
+                Ok(names) if !names.iter().any(|name| name == step) => {
+                    return Listing::Absent(finding);
+                }
+                Ok(_) => above.push(step),
+                Err(_) => break,
+            }
+        }
+        Listing::Unknown(finding)
     }
 
     /// Whether there is such a folder.
@@ -201,7 +267,7 @@ impl Root {
             None => self.base.join(&real).is_dir(),
         };
         if is_dir {
-            self.note(|record| record.add_folder(&real));
+            self.record(|record| record.add_folder(&real));
         }
         is_dir
     }
@@ -230,21 +296,21 @@ impl Root {
             None => read_text(&self.base.join(&real)),
         };
         let text = text.inspect_err(|error| self.note_unread(&real, error))?;
-        self.note(|record| match real.ends_with("mountinfo") {
+        self.record(|record| match real.ends_with("mountinfo") {
             true => record.add_file(&real, &mountinfo::for_capture(&text)),
             false => record.add_file(&real, &text),
         });
         Ok(text)
     }
 
-    fn names(&self, rel: &Path) -> io::Result<Vec<String>> {
+    fn names(&self, rel: &Path) -> io::Result<Vec<OsString>> {
         let real = self.follow(rel)?;
         let names = match &self.archive {
             Some(tree) => tree.names(&real),
             None => names(&self.base.join(&real)),
         };
         let names = names.inspect_err(|error| self.note_unlisted(&real, error))?;
-        self.note(|record| record.add_names(&real, &names));
+        self.record(|record| record.add_names(&real, &names));
         Ok(names)
     }
 
@@ -253,7 +319,7 @@ impl Root {
         self.record.is_none() && self.archive.is_none() && self.base == Path::new("/")
     }
 
-    fn note(&self, add: impl FnOnce(&mut Tree)) {
+    fn record(&self, add: impl FnOnce(&mut Tree)) {
         if let Some(record) = &self.record {
             add(&mut lock(record));
         }
@@ -261,7 +327,7 @@ impl Root {
 
     /// Notes what is at a path that is no link and is not read.
     fn note_there(&self, real: &Path) {
-        self.note(|record| match &self.archive {
+        self.record(|record| match &self.archive {
             Some(tree) => record.add_from(tree, real),
             None if self.base.join(real).is_dir() => record.add_folder(real),
             None => record.add_unread(real, NOT_READ),
@@ -270,7 +336,7 @@ impl Root {
 
     /// Notes why a text can't be read.
     fn note_unread(&self, real: &Path, error: &io::Error) {
-        self.note(|record| match &self.archive {
+        self.record(|record| match &self.archive {
             Some(tree) => record.add_from(tree, real),
             None if is_absence(error) => record.add_absent(real),
             None if self.base.join(real).is_dir() => record.add_folder(real),
@@ -280,7 +346,7 @@ impl Root {
 
     /// Notes why names can't be listed.
     fn note_unlisted(&self, real: &Path, error: &io::Error) {
-        self.note(|record| match &self.archive {
+        self.record(|record| match &self.archive {
             Some(tree) => record.add_from(tree, real),
             None if is_absence(error) => record.add_absent(real),
             None if self.base.join(real).is_dir() => record.add_unlistable(real, &reason(error)),
@@ -293,7 +359,7 @@ impl Root {
         if let Some(folder) = real.parent() {
             self.note_there(folder);
         }
-        self.note(|record| match &self.archive {
+        self.record(|record| match &self.archive {
             Some(tree) => record.add_from(tree, real),
             None if is_absence(error) => record.add_absent(real),
             None => record.add_closed(real, &reason(error)),
@@ -342,7 +408,7 @@ impl Root {
             if links > MAX_LINKS {
                 return Err(io::Error::other("too many links in a row"));
             }
-            self.note(|record| record.add_link(&real, &target));
+            self.record(|record| record.add_link(&real, &target));
             real.pop();
             if target.is_absolute() {
                 real = PathBuf::new();
@@ -421,7 +487,7 @@ fn read_text(path: &Path) -> io::Result<String> {
     Ok(text.into_owned())
 }
 
-fn names(path: &Path) -> io::Result<Vec<String>> {
+fn names(path: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     let entries = fs::read_dir(path).map_err(|error| match error.kind() {
         // What leads here was followed: it is no part of the path that is none.
@@ -429,7 +495,7 @@ fn names(path: &Path) -> io::Result<Vec<String>> {
         _ => error,
     });
     for entry in entries? {
-        names.extend(entry?.file_name().into_string());
+        names.push(entry?.file_name());
     }
     names.sort_unstable();
     Ok(names)

@@ -1,4 +1,4 @@
-//! Sizes as users and metric labels spell them.
+//! Sizes and counts as users and metric labels spell them.
 
 const UNITS: [(&str, u64); 6] = [
     ("Ei", 1 << 60),
@@ -20,6 +20,13 @@ pub fn page_name(bytes: u64) -> String {
 #[must_use]
 pub fn binary(bytes: u64) -> String {
     exact(bytes).unwrap_or_else(|| format!("{bytes} bytes"))
+}
+
+/// How many of what: `1 NIC`, `2 NICs`.
+#[must_use]
+pub fn count(n: usize, noun: &str) -> String {
+    let plural = if n == 1 { "" } else { "s" };
+    format!("{n} {noun}{plural}")
 }
 
 fn exact(bytes: u64) -> Option<String> {

@@ -135,6 +135,58 @@ fn findings_are_bounded_and_cost_no_more_than_reading() {
     let took = start.elapsed();
     let (last, others) = node.findings.split_last().unwrap();
     assert_eq!(others.len(), 500);
-    assert_eq!(last.reason, "9506 more findings are left out");
+    assert_eq!(last.reason, "9506 more findings left out");
     assert!(took < Duration::from_secs(15), "{took:?}");
+}
+
+/// However long a file is, no more of it is told than of one that holds what it should.
+#[test]
+fn no_long_text_is_told_in_full() {
+    let long = |start: &str| format!("{start}{}\n", "x".repeat(1 << 20));
+    let gpu = "proc/driver/nvidia/gpus/0000:10:1c.0/information";
+    let nic = "sys/devices/pci0000:10/0000:10:1b.0/infiniband/rdmap16s27";
+    let port = |file: &str| format!("{nic}/ports/1/{file}");
+    let mount = long("9 1 0:1 / /").replace('\n', " rw - cgroup2 c rw\n");
+    let pages = long("9 1 0:1 / /m rw - hugetlbfs h rw,pagesize=");
+    let few = (0..65_536).step_by(2).map(|cpu| cpu.to_string());
+    let few = few.collect::<Vec<_>>().join(",");
+    let size = |file: &str, text: &str| {
+        let planted = siding_fixtures::instances::of("p4d.24xlarge")
+            .unwrap()
+            .planted();
+        let path = planted.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+        let root = Root::at(planted.path());
+        let node = read_node(&root, &ReadOptions::default());
+        let (_, mounts) = hugepages::mounts_with_findings(&root);
+        serde_json::to_string(&(node, mounts)).unwrap().len()
+    };
+    let usual = size("unrelated", "");
+    for (file, text) in [
+        ("sys/class/dmi/id/product_name", long("")),
+        ("sys/class/dmi/id/sys_vendor", long("")),
+        (gpu, long("GPU UUID: GPU-")),
+        (gpu, long("GPU UUID: GPU-1\nDevice Minor: ")),
+        (&port("link_layer"), long("")),
+        (&port("state"), long("4: ")),
+        (&port("rate"), long("")),
+        (&format!("{nic}/parent"), long("")),
+        ("sys/class/infiniband_verbs/uverbs0/ibdev", long("")),
+        ("sys/devices/system/cpu/online", long("0-")),
+        ("sys/devices/system/node/node0/meminfo", long("")),
+        (
+            "sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages",
+            long(""),
+        ),
+        ("sys/fs/cgroup/kubepods/cpuset.cpus.effective", few),
+        ("proc/self/mountinfo", mount),
+        ("proc/self/mountinfo", pages),
+    ] {
+        let told = size(file, &text);
+        assert!(
+            told < usual + 1000,
+            "{file}: {told} bytes instead of {usual}"
+        );
+    }
 }

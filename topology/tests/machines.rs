@@ -32,7 +32,7 @@ fn reasons(node: &Node) -> Vec<String> {
 
 /// `ROOT/BRIDGE/…/ADDRESS numa N` without the domain 0000.
 fn place(place: &PciPlace) -> String {
-    let mut text = place.root.replace("pci0000:", "");
+    let mut text = place.root.to_string().replace("pci0000:", "");
     for address in place.bridges.iter().chain([&place.address]) {
         let address = address.to_string();
         text += &format!("/{}", address.strip_prefix("0000:").unwrap_or(&address));
@@ -91,9 +91,17 @@ fn p5() {
         assert_eq!(node.instance_type.as_deref(), Some(instance_type));
         let cores = node.cores.unwrap();
         assert_eq!((cores.count.get(), cores.source), (192, CoreSource::Online));
-        let cpus: Vec<String> = node.numa.iter().map(|numa| numa.cpus.to_string()).collect();
+        let numa = node.numa.iter().flatten();
+        let cpus: Vec<String> = numa
+            .map(|numa| numa.cpus.as_ref().unwrap().to_string())
+            .collect();
         assert_eq!(cpus, ["0-95", "96-191"]);
-        let pages: Vec<u64> = node.pools.iter().map(|pool| pool.page_bytes).collect();
+        let pages: Vec<u64> = node
+            .pools
+            .iter()
+            .flatten()
+            .map(|pool| pool.page_bytes)
+            .collect();
         assert_eq!(pages, [2 << 20, 1 << 30]);
         assert_eq!(
             gpus(&node),
@@ -293,7 +301,7 @@ fn everything_on_bus_0_of_no_numa_node() {
         let node = node(instance_type);
         assert_eq!(
             reasons(&node),
-            ["8 GPUs and 1 NICs are on no NUMA node that the kernel tells"]
+            ["8 GPUs and 1 NIC are on no NUMA node that the kernel tells"]
         );
         assert_eq!(node.cores.unwrap().count.get(), threads);
         assert_eq!(
@@ -312,7 +320,7 @@ fn c5n() {
     let node = node("c5n.18xlarge");
     assert_eq!(
         reasons(&node),
-        ["0 GPUs and 1 NICs are on no NUMA node that the kernel tells"]
+        ["0 GPUs and 1 NIC are on no NUMA node that the kernel tells"]
     );
     assert_eq!(node.cores.unwrap().count.get(), 72);
     assert_eq!(gpus(&node), [""; 0]);
@@ -431,6 +439,14 @@ fn mig_is_said() {
         reasons(&node),
         ["GPU 0000:10:1d.0 is cut into 7 MIG instances: what is planned is for the whole GPU"]
     );
+    let Role::Gpu { mig_instances, .. } = &mut machine.device("0000:10:1d.0").role else {
+        panic!("not a GPU");
+    };
+    *mig_instances = 1;
+    assert_eq!(
+        reasons(&read(&machine)),
+        ["GPU 0000:10:1d.0 is cut into 1 MIG instance: what is planned is for the whole GPU"]
+    );
 }
 
 #[test]
@@ -482,7 +498,7 @@ fn nothing_there() {
         (&None, &None),
         "unknown, not none"
     );
-    assert!(node.numa.is_empty() && node.pools.is_empty());
+    assert_eq!((node.numa, node.pools), (None, None));
     let said: Vec<String> = node.findings.iter().map(ToString::to_string).collect();
     let base = empty.path().display();
     assert_eq!(
@@ -513,7 +529,7 @@ fn a_machine_without_pci() {
         (
             node.known_gpus().len(),
             node.known_nics().len(),
-            node.numa.len()
+            node.numa.as_ref().unwrap().len()
         ),
         (0, 0, 1)
     );
@@ -562,7 +578,7 @@ fn gaps_of_a_device_are_said_and_no_gpu_is_dropped() {
     assert_eq!(
         said,
         [
-            "1 GPUs and 0 NICs are on no NUMA node that the kernel tells",
+            "1 GPU and 0 NICs are on no NUMA node that the kernel tells",
             "does not exist",
             "does not exist",
             "does not exist",

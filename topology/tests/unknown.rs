@@ -167,6 +167,54 @@ fn a_nic_is_not_unusable_for_what_is_unknown() {
     assert!(says(&read(planted.path()), "where this NIC is is unknown"));
 }
 
+/// What a GPU is cut into is known, or said to be unknown.
+#[test]
+fn whether_a_gpu_is_cut_into_instances_is_said_to_be_unknown() {
+    let capabilities = "proc/driver/nvidia/capabilities";
+    let information = "proc/driver/nvidia/gpus/0000:10:1c.0/information";
+    let unknown = "whether GPU 0000:10:1c.0 is cut into MIG instances is unknown";
+    let said = |change: &dyn Fn(&Path)| -> Vec<String> {
+        let planted = p4d();
+        change(planted.path());
+        let findings = read(planted.path()).findings.into_iter();
+        findings.map(|finding| finding.reason).collect()
+    };
+    let without: &[&str] = &[];
+    for present in ["", "gpu1/mig", "gpu0/fabric", "gpu0/mig"] {
+        let folder = format!("{capabilities}/{present}");
+        let add = |at: &Path| fs::create_dir_all(at.join(&folder)).unwrap();
+        assert_eq!(said(&add), without, "{present}");
+    }
+    for (spoiled, how) in [
+        ("gpu0/mig", "file"),
+        ("gpu0/mig", "dangling"),
+        ("gpu0/mig", "circle"),
+        ("gpu0", "file"),
+        ("gpu0", "circle"),
+    ] {
+        let spoil = |at: &Path| {
+            fs::create_dir_all(at.join(capabilities).join("gpu0/mig/gi1")).unwrap();
+            spoil(&at.join(capabilities).join(spoiled), how);
+        };
+        let said = said(&spoil);
+        assert_eq!(said.len(), 1, "{spoiled} {how}: {said:?}");
+        assert!(said[0].ends_with(&format!(": {unknown}")), "{said:?}");
+    }
+    for (line, what) in [
+        ("", "has no Device Minor"),
+        (
+            "Device Minor: \t junk\n",
+            "expected a Device Minor such as 0, found \"junk\"",
+        ),
+    ] {
+        let change = |at: &Path| {
+            let text = format!("GPU UUID: \t GPU-3\n{line}");
+            fs::write(at.join(information), text).unwrap();
+        };
+        assert_eq!(said(&change), [format!("{what}: {unknown}")]);
+    }
+}
+
 fn spoil_file(link: &Path) {
     fs::remove_file(link).unwrap();
     symlink("nowhere", link).unwrap();
@@ -206,4 +254,32 @@ fn any_active_port_makes_a_nic_usable() {
         assert_eq!((nic.port, nic.unusable), (port, unusable), "{states:?}");
         assert_eq!(nic.rate_gbps, port.map(|port| port * 100), "{states:?}");
     }
+}
+
+/// Unknown NUMA nodes and pools are not none, and devices tell that there are nodes.
+#[test]
+fn unknown_nodes_and_pools_are_not_none() {
+    let empty = tempfile::tempdir().unwrap();
+    let node = read(empty.path());
+    assert_eq!((&node.numa, &node.pools), (&None, &None));
+    assert_eq!(node.numa_ids(), None);
+
+    let planted = p4d();
+    let (nodes, pools) = ("sys/devices/system/node", "sys/kernel/mm/hugepages");
+    fs::remove_dir_all(planted.path().join(nodes)).unwrap();
+    fs::remove_dir_all(planted.path().join(pools)).unwrap();
+    let node = read(planted.path());
+    assert_eq!((&node.numa, &node.pools), (&None, &Some(vec![])));
+    assert!(says(
+        &node,
+        "devices are on NUMA node 0: which nodes there are is unknown"
+    ));
+
+    let bare = Machine::bare("Vendor", "Box", 4, 1).planted();
+    fs::remove_dir_all(bare.path().join(nodes)).unwrap();
+    let node = read(bare.path());
+    assert_eq!(node.numa, Some(vec![]));
+    assert_eq!(node.numa_ids(), Some([0].into()));
+    let again: Node = serde_json::from_value(serde_json::to_value(&node).unwrap()).unwrap();
+    assert_eq!(again, node);
 }

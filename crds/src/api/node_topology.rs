@@ -137,8 +137,9 @@ pub enum CoresFrom {
 pub struct NumaStatus {
     /// `node` and its number.
     pub name: String,
-    /// Its CPUs as a list of ranges; empty on a node of memory alone.
-    pub cpus: String,
+    /// Its CPUs as a list of ranges: empty on a node of memory alone; unknown is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
     /// CPUs and memory in a line.
     pub summary: String,
 }

@@ -1,16 +1,15 @@
 //! `siding plan`.
 
+mod described;
 mod show;
 
-use std::fs::File;
-use std::io::{self, Read as _};
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use siding_topology::catalogue::{Catalogue, CatalogueEntry};
 use siding_topology::factor::Factor;
-use siding_topology::node::Node;
+use siding_topology::node::{self, Node};
 use siding_topology::plan::{Devices, Plan, PlanInput, SegmentInput, plan};
 use siding_topology::{ReadOptions, Root, read_node};
 
@@ -20,11 +19,9 @@ use crate::failure::Failure;
 use crate::output;
 
 /// Bounds of what one node is believed to have.
-const MOST_GPUS: u64 = 256;
-const MOST_NICS: u64 = 1024;
+const MOST_GPUS: u64 = node::MOST_GPUS as u64;
+const MOST_NICS: u64 = node::MOST_NICS as u64;
 const MOST_RANKS: u64 = 4096;
-/// A node's description is far smaller.
-const MAX_FILE_BYTES: u64 = 16 << 20;
 
 /// Arguments of `siding plan`.
 #[derive(Debug, Args)]
@@ -53,7 +50,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["gpus", "nics"])]
     root: Option<PathBuf>,
     /// The node's hardware threads that pods may use
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=65_535), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=node::MOST_CORES as u64), allow_negative_numbers = true)]
     cores: Option<NonZeroU16>,
     /// Its GPUs
     #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_GPUS), allow_negative_numbers = true)]
@@ -79,7 +76,7 @@ pub struct PlanArgs {
     #[arg(long, value_name = "TYPE")]
     instance_type: Option<String>,
     /// A host segment of the node that is to fit into its NICs' page entries; pages of 4Ki where
-    /// none are named. May be given several times: all are on the node at once
+    /// none are named. May be given several times: all are on the node at once, in any order
     #[arg(long = "segment", value_name = "[NAME=]SIZE[,page=…][,numa=N]", value_parser = segment, allow_hyphen_values = true)]
     segments: Vec<SegmentInput>,
     /// Count software devices (rdma_rxe, siw) as usable
@@ -141,7 +138,7 @@ impl PlanArgs {
     /// The node that is planned for; `None` where only counts are given.
     fn node(&self) -> Result<Option<Node>, Failure> {
         if let Some(file) = &self.topology {
-            return read_file(file).map(Some);
+            return described::read(file).map(Some);
         }
         if let Some(root) = &self.root {
             let root =
@@ -220,11 +217,10 @@ fn unique(segments: &[SegmentInput]) -> Result<(), Failure> {
 
 /// Whether the node has a segment's NUMA node.
 fn is_on(segment: &SegmentInput, node: &Node) -> Result<(), Failure> {
-    let mut ids: Vec<u32> = node.numa.iter().map(|numa| numa.id).collect();
-    if ids.is_empty() {
-        // A kernel without NUMA: all memory is one node's.
-        ids.push(0);
-    }
+    // Where it is unknown which there are, there may be one.
+    let Some(ids) = node.numa_ids() else {
+        return Ok(());
+    };
     match segment.numa {
         Some(numa) if !ids.contains(&numa) => {
             let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
@@ -249,36 +245,6 @@ fn refused(plan: &Plan) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::lacking(refusals.join("\n")))
-}
-
-fn read_file(path: &Path) -> Result<Node, Failure> {
-    let wrong = |what: String| Failure::input(format!("--topology: {}: {what}", path.display()));
-    let mut text = String::new();
-    // A pipe has no length.
-    let read = if path == Path::new("-") {
-        let input = io::stdin().lock();
-        input.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)
-    } else {
-        File::open(path).and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-    };
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(wrong("larger than 16 MiB".to_owned()));
-    }
-    parse(&text).map_err(|error| {
-        wrong(format!(
-            "{error}; write what `siding topology -o json` or `-o yaml` prints"
-        ))
-    })
-}
-
-fn parse(text: &str) -> Result<Node, String> {
-    if text.trim_start().starts_with('{') {
-        return serde_json::from_str(text).map_err(|error| error.to_string());
-    }
-    // What follows the first line quotes the file.
-    let first_line = |text: String| text.lines().next().unwrap_or_default().to_owned();
-    serde_saphyr::from_str(text).map_err(|error| first_line(error.to_string()))
 }
 
 /// `[NAME=]SIZE[,page=…][,numa=N]`. Pages that the kernel chooses count as the smallest.
@@ -338,17 +304,6 @@ mod tests {
         read_node(&Root::at(planted.path()), &ReadOptions::default())
     }
 
-    #[test]
-    fn a_node_as_json_or_yaml() {
-        let node = p5();
-        let json = serde_json::to_string_pretty(&node).unwrap();
-        assert_eq!(parse(&json).as_ref(), Ok(&node));
-        let yaml = serde_saphyr::to_string(&node).unwrap();
-        assert_eq!(parse(&yaml).as_ref(), Ok(&node));
-        assert!(parse("{}").unwrap_err().contains("gpus"));
-        assert!(parse("").is_err());
-    }
-
     fn planned(node: &Node, segments: &[&str]) -> Plan {
         let published = Catalogue::published();
         plan(&PlanInput {
@@ -369,8 +324,8 @@ mod tests {
         let failure = refused(&planned(&node, &["1Ti", "kv=4Ti"])).unwrap_err();
         assert_eq!(
             failure.message,
-            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; 32 NICs with 14680064 free \
-             ones each have 469762048, enough for 1792Gi; pages of 2Mi would fit"
+            "kv: 4Ti in pages of 4Ki needs 1073741824 page entries; its 32 NICs have 469762048 left, \
+             enough for 1792Gi; pages of 2Mi would fit"
         );
     }
 
@@ -502,6 +457,16 @@ mod tests {
                     .to_owned()
             )
         );
+        let mut node = node;
+        node.numa = None;
+        assert_eq!(is_on(&segment("kv=1Gi,numa=9").unwrap(), &node), Ok(()));
+        node.numa = Some(Vec::new());
+        let kv = |text: &str| is_on(&segment(text).unwrap(), &node).map_err(|f| f.message);
+        assert_eq!(kv("kv=1Gi,numa=1"), Ok(()), "devices are on it");
+        assert!(kv("kv=1Gi,numa=2").is_err());
+        (node.gpus, node.nics) = (None, None);
+        let is_on = |text: &str| is_on(&segment(text).unwrap(), &node).is_ok();
+        assert!(is_on("kv=1Gi,numa=0") && !is_on("kv=1Gi,numa=1"));
         let twice = [segment("1Gi").unwrap(), segment("2Gi").unwrap()];
         assert_eq!(
             unique(&twice).unwrap_err().message,
@@ -521,7 +486,7 @@ mod tests {
             "ranks: 2 (8 GPUs, 4 a rank)\n",
             "GPU 0000:86:00.0: below the bridge 0000:78:00.0: 4 usable NICs\n",
             "kv: 64Gi on 16 NICs (the 16 usable NICs of NUMA node 0: 1600 Gbit/s): whole on every \
-             NIC: 32768 page entries of 2Mi on each NIC, of 23068672 that were free\n",
+             NIC: 32768 page entries of 2Mi on each NIC, of 23068672\n",
         ] {
             assert!(text.contains(part), "{part:?} in {text}");
         }

@@ -81,7 +81,8 @@ impl<'a> Report<'a> {
 impl TopologyArgs {
     pub(super) fn run(self) -> Result<(), Failure> {
         self.check_type()?;
-        let mut root = Root::open(&self.root).map_err(Failure::input)?;
+        let wrong = |finding: Finding| Failure::input(format!("--root: {finding}"));
+        let mut root = Root::open(&self.root).map_err(wrong)?;
         if self.capture.is_some() {
             root = root.recording();
         }

@@ -51,7 +51,7 @@ pub struct Probe {
     (status = 500, description = "A metric could not be written: a defect", body = Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn metrics(State(app): State<App>) -> Result<Response, Problem> {
-    let (pools, _) = hugepages::pools(&app.root);
+    let pools = hugepages::pools(&app.root).0.unwrap_or_default();
     let text = app.board.metrics().encode(&observed(&app), &pools);
     let text = text.map_err(|error| Problem::new(Cause::Internal, error.to_string()))?;
     Ok(([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())

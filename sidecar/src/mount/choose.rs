@@ -301,6 +301,7 @@ fn touching_cpus(placement: &Placement, machine: &Machine) -> Option<Vec<u32>> {
     let cpus: Vec<u32> = machine
         .node(*id)?
         .cpus
+        .as_ref()?
         .intersect(&machine.cores.cpus)
         .iter()
         .collect();

@@ -30,7 +30,7 @@ pub struct Machine {
     pub transparent: Option<TransparentMode>,
     /// Transparent huge pages for tmpfs.
     pub shmem_transparent: Option<ShmemMode>,
-    /// NUMA nodes; empty where the kernel has none.
+    /// NUMA nodes; empty where the kernel has none, or tells of none.
     pub nodes: Vec<NumaNode>,
     /// This process's cores.
     pub cores: OwnCores,
@@ -42,7 +42,7 @@ impl Machine {
     /// Observes the machine under `root`.
     #[must_use]
     pub fn observe(root: &Root) -> Self {
-        let (pools, _) = hugepages::pools(root);
+        let pools = hugepages::pools(root).0.unwrap_or_default();
         let hugetlb_limits = pools
             .iter()
             .filter_map(|pool| {
@@ -61,7 +61,7 @@ impl Machine {
             files: getrlimit(Resource::Nofile).current,
             transparent: memory::transparent(root),
             shmem_transparent: memory::shmem_transparent(root),
-            nodes: numa::nodes(root).0,
+            nodes: numa::nodes(root).0.unwrap_or_default(),
             cores: cores::own_cores(root),
             memlock: limits::memlock(root).ok(),
         }
@@ -102,7 +102,10 @@ impl Machine {
         if self.nodes.len() < 2 {
             return None;
         }
-        let cores = |node: &&NumaNode| node.cpus.intersect(&self.cores.cpus).len();
+        let cores = |node: &&NumaNode| {
+            let cpus = node.cpus.as_ref();
+            cpus.map_or(0, |cpus| cpus.intersect(&self.cores.cpus).len())
+        };
         self.nodes
             .iter()
             .filter(|node| cores(node) > 0)

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cores::{ONLINE, cpus_in};
 use crate::cpuset::CpuSet;
+use crate::fields::short;
 use crate::mountinfo;
 use crate::node::{CoreSource, NodeCores};
 use crate::root::{Finding, Root};
@@ -94,6 +95,7 @@ fn counting(
         true => (None, "none of them is: left aside"),
         false => (Some(present), "what is in both counts"),
     };
+    let (cpus, online) = (short(cpus), short(online));
     let reason = format!("its CPUs are {cpus}, and {online} are online: {words}");
     (count, Some(root.finding(file, reason)))
 }

@@ -5,25 +5,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::pci::{self, Function};
-use super::{Listing, listing};
 use crate::fields;
 use crate::node::Gpu;
 use crate::pci::PciAddress;
-use crate::root::{Finding, Root};
+use crate::root::{Finding, Listing, Root};
+use crate::size::count;
 
 const NVIDIA: u16 = 0x10de;
 /// VGA controllers and 3D controllers; an `NVSwitch` is a bridge (0x0680), a GPU's sound 0x0403.
 const CLASSES: [u32; 2] = [0x0300, 0x0302];
 
 const DRIVER: &str = "proc/driver/nvidia/gpus";
-const CAPABILITIES: &str = "proc/driver/nvidia/capabilities";
+/// Where the driver tells what each GPU is cut into, and the way there from what it always has.
+const PROC: &str = "proc/driver/nvidia";
+const CAPABILITIES: &str = "capabilities";
 
 /// The GPUs that the driver lists: by address, the names of their folders.
 type Told = BTreeMap<PciAddress, String>;
 
 /// The GPUs, by address; `None` where it can't be told how many there are.
 pub(super) fn gpus(root: &Root, findings: &mut Vec<Finding>) -> Option<Vec<Gpu>> {
-    let names = match listing(root, pci::BUSES, pci::BUS, pci::DEVICES) {
+    let names = match root.listing(pci::BUSES, &[pci::BUS], pci::DEVICES) {
         Listing::Names(names) => names,
         Listing::Absent(finding) => {
             findings.push(finding);
@@ -157,31 +159,58 @@ fn read_information(
     gpu: &mut Gpu,
     findings: &mut Vec<Finding>,
 ) {
-    gpu.uuid = fields::value(text, "GPU UUID")
-        .filter(|uuid| uuid.starts_with("GPU-") && !uuid.contains('?'))
-        .map(str::to_owned);
-    if gpu.uuid.is_none() {
-        findings.push(root.finding(file, "has no GPU UUID yet"));
+    match fields::value(text, "GPU UUID") {
+        Some(uuid) if !uuid.contains('?') => {
+            let is_uuid = |uuid: &&str| uuid.starts_with("GPU-");
+            gpu.uuid = fields::word(uuid).filter(is_uuid).map(str::to_owned);
+            if gpu.uuid.is_none() {
+                let reason = fields::unexpected("a GPU UUID such as GPU-0123abcd", uuid);
+                findings.push(root.finding(file, reason));
+            }
+        }
+        _ => findings.push(root.finding(file, "has no GPU UUID yet")),
     }
     if fields::value(text, "GPU Excluded") == Some("Yes") {
         findings.push(root.finding(file, "the driver excludes this GPU from use"));
     }
-    let minor = fields::value(text, "Device Minor").and_then(fields::number);
-    if let Some(minor) = minor {
-        findings.extend(mig(root, minor, gpu.place.address));
-    }
+    findings.extend(match fields::value(text, "Device Minor") {
+        None => Some(root.finding(file, format!("has no Device Minor: {}", uncut(gpu)))),
+        Some(text) => match fields::number(text) {
+            Some(minor) => mig(root, minor, gpu),
+            None => {
+                let what = fields::unexpected("a Device Minor such as 0", text);
+                Some(root.finding(file, format!("{what}: {}", uncut(gpu))))
+            }
+        },
+    });
 }
 
-/// That a GPU is cut into instances, each of which the driver gives a folder `gi<N>`.
-fn mig(root: &Root, minor: u64, address: PciAddress) -> Option<Finding> {
-    let folder = format!("{CAPABILITIES}/gpu{minor}/mig");
-    let names = root.list(&folder).ok()?;
+fn uncut(gpu: &Gpu) -> String {
+    let address = gpu.place.address;
+    format!("whether GPU {address} is cut into MIG instances is unknown")
+}
+
+/// That a GPU is cut into instances, each of which the driver gives a folder `gi<N>`, or that it
+/// may be.
+fn mig(root: &Root, minor: u64, gpu: &Gpu) -> Option<Finding> {
+    let own = format!("gpu{minor}");
+    let folder = format!("{PROC}/{CAPABILITIES}/{own}/mig");
+    let names = match root.listing(PROC, &[CAPABILITIES, &own, "mig"], &folder) {
+        Listing::Names(names) => names,
+        Listing::Absent(_) => return None,
+        Listing::Unknown(finding) => {
+            let reason = format!("{}: {}", finding.reason, uncut(gpu));
+            return Some(Finding { reason, ..finding });
+        }
+    };
     let is_instance = |name: &&String| name.strip_prefix("gi").is_some_and(is_number);
-    let count = names.iter().filter(is_instance).count();
+    let instances = names.iter().filter(is_instance).count();
     let reason = format!(
-        "GPU {address} is cut into {count} MIG instances: what is planned is for the whole GPU"
+        "GPU {} is cut into {}: what is planned is for the whole GPU",
+        gpu.place.address,
+        count(instances, "MIG instance")
     );
-    (count > 0).then(|| root.finding(folder, reason))
+    (instances > 0).then(|| root.finding(folder, reason))
 }
 
 fn is_number(text: &str) -> bool {

@@ -1,5 +1,6 @@
 //! The cloud's name for the node's type, from the firmware's tables.
 
+use crate::fields;
 use crate::root::{Finding, Root};
 
 const VENDOR: &str = "sys/class/dmi/id/sys_vendor";
@@ -48,10 +49,13 @@ fn named(vendor: &str, product: &str) -> Result<String, String> {
     match vendor {
         "Amazon EC2" if is_type => Ok(product.to_owned()),
         "Microsoft Corporation" | "Google" => Err(format!(
-            "{product:?}: {vendor}'s machines do not tell their type here; --instance-type can tell it"
+            "{}: {vendor}'s machines do not tell their type here; --instance-type can tell it",
+            fields::cut(product)
         )),
         _ => Err(format!(
-            "{product:?} of {vendor:?} is no known instance type; --instance-type can tell it"
+            "{} of {} is no known instance type; --instance-type can tell it",
+            fields::cut(product),
+            fields::cut(vendor)
         )),
     }
 }

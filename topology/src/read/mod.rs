@@ -15,6 +15,7 @@ use crate::hugepages;
 use crate::node::{Gpu, Nic, Node};
 use crate::numa;
 use crate::root::{Finding, Root};
+use crate::size::count;
 
 /// A tree with more gaps than these has one cause.
 const MAX_FINDINGS: usize = 500;
@@ -44,7 +45,7 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
     let nics = nics::nics(root, options.allow_soft_rdma, &mut findings);
     let (pools, missing) = hugepages::pools(root);
     findings.extend(missing);
-    if numa.len() > 1 {
+    if numa.as_ref().is_some_and(|numa| numa.len() > 1) {
         let gpus = gpus.as_deref().unwrap_or_default();
         let nics = nics.as_deref().unwrap_or_default();
         findings.extend(without_numa(root, gpus, nics));
@@ -58,28 +59,15 @@ pub fn read_node(root: &Root, options: &ReadOptions) -> Node {
         pools,
         findings,
     };
+    let of_a_device = node.numa_of_devices().next();
+    if let (Some([]), Some(id)) = (node.numa.as_deref(), of_a_device) {
+        let reason = format!("devices are on NUMA node {id}: which nodes there are is unknown");
+        node.findings.push(root.finding(numa::NODES, reason));
+        node.numa = None;
+    }
+    node.findings.extend(root.left_out());
     node.findings = bounded(root, node.findings);
     node
-}
-
-/// What is in a folder that the kernel has only where there is something to put into it.
-enum Listing {
-    Names(Vec<String>),
-    /// The kernel has no such folder: there is nothing.
-    Absent(Finding),
-    /// It has one that can't be read, or not even what it would be in.
-    Unknown(Finding),
-}
-
-/// Lists `folder`, which the kernel lacks where `above`, which is always there, has no `name`.
-fn listing(root: &Root, above: &str, name: &str, folder: &str) -> Listing {
-    match root.list(folder) {
-        Ok(names) => Listing::Names(names),
-        Err(finding) => match root.list(above) {
-            Ok(names) if !names.iter().any(|other| other == name) => Listing::Absent(finding),
-            _ => Listing::Unknown(finding),
-        },
-    }
 }
 
 /// That devices are on no NUMA node where there are several.
@@ -87,7 +75,8 @@ fn without_numa(root: &Root, gpus: &[Gpu], nics: &[Nic]) -> Option<Finding> {
     let gpus = gpus.iter().filter(|gpu| gpu.place.numa.is_none()).count();
     let places = nics.iter().filter_map(|nic| nic.place.as_ref());
     let nics = places.filter(|place| place.numa.is_none()).count();
-    let reason = format!("{gpus} GPUs and {nics} NICs are on no NUMA node that the kernel tells");
+    let (some_gpus, some_nics) = (count(gpus, "GPU"), count(nics, "NIC"));
+    let reason = format!("{some_gpus} and {some_nics} are on no NUMA node that the kernel tells");
     (gpus + nics > 0).then(|| root.finding(pci::DEVICES, reason))
 }
 
@@ -103,7 +92,8 @@ fn bounded(root: &Root, findings: Vec<Finding>) -> Vec<Finding> {
     let kept = kept.filter_map(|(finding, is_new)| is_new.then_some(finding));
     let mut kept: Vec<Finding> = kept.take(MAX_FINDINGS).collect();
     if more > 0 {
-        kept.push(root.finding("", format!("{more} more findings are left out")));
+        let reason = format!("{} left out", count(more, "more finding"));
+        kept.push(root.finding("", reason));
     }
     kept
 }

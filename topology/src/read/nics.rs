@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::pci::{self, Function};
-use super::{Listing, listing};
 use crate::fields;
 use crate::node::{Nic, Unusable};
-use crate::root::{Finding, Root};
+use crate::root::{Finding, Listing, Root};
 
 /// What the kernel has on any machine.
 const CLASSES: &str = "sys/class";
@@ -57,7 +56,7 @@ pub(super) fn nics(
     allow_soft_rdma: bool,
     findings: &mut Vec<Finding>,
 ) -> Option<Vec<Nic>> {
-    let mut names = match listing(root, CLASSES, "infiniband", CLASS) {
+    let mut names = match root.listing(CLASSES, &["infiniband"], CLASS) {
         Listing::Names(names) => names,
         Listing::Absent(finding) => {
             findings.push(with(
@@ -121,7 +120,7 @@ fn is_efa(nic: &Nic) -> bool {
 
 /// Which uverbs device belongs to which device, as each uverbs device says.
 fn uverbs(root: &Root, findings: &mut Vec<Finding>) -> Uverbs {
-    let (names, mut are_all) = match listing(root, CLASSES, "infiniband_verbs", UVERBS) {
+    let (names, mut are_all) = match root.listing(CLASSES, &["infiniband_verbs"], UVERBS) {
         Listing::Names(names) => (names, true),
         Listing::Absent(finding) => {
             findings.push(finding);
@@ -153,12 +152,12 @@ fn uverbs(root: &Root, findings: &mut Vec<Finding>) -> Uverbs {
 fn device(root: &Root, name: &str, uverbs: &Uverbs, findings: &mut Vec<Finding>) -> Seen {
     let folder = Path::new(CLASS).join(name);
     let (hardware, may_be_hardware) = hardware(root, &folder, findings);
-    let parent = noted(findings, root.read_if_there(folder.join("parent"))).flatten();
-    let parent = parent.map(|text| text.trim().to_owned());
-    let soft = soft_driver(root, &folder, may_be_hardware, parent.is_some());
-    let below = match (&parent, hardware) {
-        (Some(parent), _) => root.real(format!("{NETWORK}/{parent}/device")).ok(),
-        (None, hardware) => hardware,
+    let (parent, has_parent) = parent(root, &folder.join("parent"), findings);
+    let soft = soft_driver(root, &folder, may_be_hardware, has_parent);
+    let below = match &parent {
+        Some(parent) => root.real(format!("{NETWORK}/{parent}/device")).ok(),
+        None if has_parent => None,
+        None => hardware,
     };
     let function = below.as_deref().and_then(Function::on);
     let port = port(root, &folder, findings);
@@ -204,6 +203,19 @@ fn device(root: &Root, name: &str, uverbs: &Uverbs, findings: &mut Vec<Finding>)
         kind,
         has_uverbs,
     }
+}
+
+/// The network device that a file says another is made on, and whether there is such a file.
+fn parent(root: &Root, file: &Path, findings: &mut Vec<Finding>) -> (Option<String>, bool) {
+    let Some(text) = noted(findings, root.read_if_there(file)).flatten() else {
+        return (None, false);
+    };
+    let name = fields::name(&text).map(str::to_owned);
+    if name.is_none() {
+        let reason = fields::unexpected("a network device's name", &text);
+        findings.push(root.finding(file, reason));
+    }
+    (name, true)
 }
 
 /// What a device hangs on, and whether it hangs on something: it does where there is a link, even
@@ -328,9 +340,7 @@ fn state(text: &str) -> Option<String> {
 }
 
 fn word(text: &str) -> Option<String> {
-    let text = text.trim();
-    let is_word = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
-    is_word.then(|| text.to_owned())
+    fields::word(text).map(str::to_owned)
 }
 
 /// The whole gigabits of `100 Gb/sec (4X EDR)` or `2.5 Gb/sec (1X SDR)`; none of a rate below 1.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::fields;
 use crate::node::PciPlace;
-use crate::pci::PciAddress;
+use crate::pci::{HostBridge, PciAddress};
 use crate::root::{Finding, Root};
 
 /// What the kernel has on any machine, and what it has below that only where it knows of PCI.
@@ -16,7 +16,7 @@ pub(super) const DEVICES: &str = "sys/bus/pci/devices";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Function {
     address: PciAddress,
-    root: Option<String>,
+    root: Option<HostBridge>,
     bridges: Vec<PciAddress>,
     /// Its folder: the path itself, or the part of it that ends here.
     pub(super) folder: PathBuf,
@@ -29,10 +29,12 @@ impl Function {
     pub(super) fn on(real: &Path) -> Option<Self> {
         let (mut root, mut chain, mut folder) = (None, Vec::new(), PathBuf::new());
         let mut walked = PathBuf::new();
-        for part in real.iter().filter_map(|part| part.to_str()) {
+        for part in real {
             walked.push(part);
-            if is_host_bridge(part) {
-                (root, chain) = (Some(part.to_owned()), Vec::new());
+            // What is no text is a level without a meaning, as a virtual bus is.
+            let part = part.to_str().unwrap_or_default();
+            if let Ok(bridge @ HostBridge::At { .. }) = part.parse() {
+                (root, chain) = (Some(bridge), Vec::new());
             } else if let Ok(address) = part.parse() {
                 chain.push(address);
                 folder.clone_from(&walked);
@@ -56,22 +58,13 @@ impl Function {
         if self.root.is_none() {
             findings.push(root.finding(&self.folder, "is below no host bridge: shares none"));
         }
-        let unknown = || format!("?{}", self.address);
         PciPlace {
             address: self.address,
-            root: self.root.clone().unwrap_or_else(unknown),
+            root: self.root.unwrap_or(HostBridge::Unknown(self.address)),
             bridges: self.bridges.clone(),
             numa,
         }
     }
-}
-
-/// `pci0000:44`: `pci`, a domain and a bus.
-fn is_host_bridge(part: &str) -> bool {
-    let is_hex = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_hexdigit());
-    part.strip_prefix("pci")
-        .and_then(|rest| rest.split_once(':'))
-        .is_some_and(|(domain, bus)| is_hex(domain) && is_hex(bus))
 }
 
 /// `None` for -1, and on a kernel without NUMA.
@@ -153,6 +146,10 @@ mod tests {
                 Some(("0000:4f:00.0", None, vec![])),
             ),
             ("sys/devices/virtual/net/veth0", None),
+            (
+                "sys/devices/pciABCDEF01:0A/ABCDEF01:0A:00.0",
+                Some(("abcdef01:0a:00.0", Some("pciabcdef01:0a"), vec![])),
+            ),
             ("sys/devices/pci0000:00", None),
             ("", None),
         ] {
@@ -164,7 +161,11 @@ mod tests {
             });
             let want = want.map(|(address, root, bridges)| {
                 let bridges = bridges.into_iter().map(str::to_owned).collect::<Vec<_>>();
-                (address.to_owned(), root.map(str::to_owned), bridges)
+                (
+                    address.to_owned(),
+                    root.map(|root| root.parse().unwrap()),
+                    bridges,
+                )
             });
             assert_eq!(got, want, "{path}");
         }

@@ -29,11 +29,15 @@ pub(super) fn table(node: &Node) -> String {
         Some(cores) => writeln!(text, "cores: {} ({:?})", cores.count, cores.source),
         None => writeln!(text, "cores: unknown"),
     };
-    section(&mut text, "NUMA nodes", told(&node.numa).map(numa).as_ref());
+    section(
+        &mut text,
+        "NUMA nodes",
+        node.numa.as_deref().map(numa).as_ref(),
+    );
     section(
         &mut text,
         "huge pages",
-        told(&node.pools).map(pools).as_ref(),
+        node.pools.as_deref().map(pools).as_ref(),
     );
     section(&mut text, "GPUs", node.gpus.as_deref().map(gpus).as_ref());
     section(&mut text, "NICs", node.nics.as_deref().map(nics).as_ref());
@@ -47,11 +51,6 @@ pub(super) fn table(node: &Node) -> String {
         let _ = writeln!(text, "  {}", plain(&finding.to_string()));
     }
     text
-}
-
-/// A kernel without NUMA or without huge pages tells none; so does a tree that lacks them.
-fn told<T>(all: &[T]) -> Option<&[T]> {
-    (!all.is_empty()).then_some(all)
 }
 
 fn section(text: &mut String, title: &str, table: Option<&Table>) {
@@ -84,7 +83,7 @@ fn numa(nodes: &[NumaNode]) -> Table {
     for node in nodes {
         table.add_row([
             node.id.to_string(),
-            node.cpus.to_string(),
+            or_unknown(node.cpus.as_ref()),
             or_unknown(node.memory_total_bytes.map(binary)),
             or_unknown(node.memory_free_bytes.map(binary)),
         ]);
@@ -244,7 +243,7 @@ mod tests {
             "\nGPUs: none\n",
             "┆ unknown ┆ pci0000:00",
             "\nfindings:\n  /",
-            ": 0 GPUs and 1 NICs are on no NUMA node that the kernel tells\n",
+            ": 0 GPUs and 1 NIC are on no NUMA node that the kernel tells\n",
         ] {
             assert!(text.contains(want), "{want}\n{text}");
         }

@@ -33,7 +33,7 @@ fn pool(page_bytes: u64, free: u64, per_node: [u64; 2]) -> Pool {
 pub(crate) fn machine() -> Machine {
     let node = |id, cpus: &str| NumaNode {
         id,
-        cpus: cpus.parse().unwrap(),
+        cpus: Some(cpus.parse().unwrap()),
         memory_total_bytes: Some(32 * GIB),
         memory_free_bytes: Some(30 * GIB),
         memory_available_bytes: Some(30 * GIB),

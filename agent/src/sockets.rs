@@ -39,6 +39,13 @@ impl NoSocket {
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Step { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
     }
+
+    /// Whether the pod's folder itself is not there: the kubelet has not made it yet, or took it away when the pod
+    /// had ended.
+    #[must_use]
+    pub fn is_without_folder(&self) -> bool {
+        matches!(self, Self::Step { path, .. } if self.is_absent() && !path.ends_with(AGENT_SOCKET))
+    }
 }
 
 /// A socket that was found: held by a descriptor, so that nothing can be put in its place.
@@ -154,6 +161,17 @@ mod tests {
         fn find(&self) -> Result<FoundSocket, NoSocket> {
             find(self.0.path(), UID)
         }
+    }
+
+    #[test]
+    fn the_folder_of_a_pod_that_has_ended_is_another_lack_than_a_socket() {
+        let kubelet = Kubelet::new();
+        assert!(!kubelet.find().unwrap_err().is_without_folder());
+        fs::remove_dir(kubelet.run()).unwrap();
+        let error = kubelet.find().unwrap_err();
+        assert!(error.is_without_folder() && error.is_absent());
+        fs::write(kubelet.run(), "").unwrap();
+        assert!(!kubelet.find().unwrap_err().is_without_folder());
     }
 
     #[test]

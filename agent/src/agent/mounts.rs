@@ -90,6 +90,8 @@ impl Seen {
 /// What one look at a sidecar gave.
 enum Look {
     Report(Box<SidecarReport>),
+    /// Its pod has no folder: it is not started yet, or it has ended.
+    Without,
     /// No socket is there.
     Absent(String),
     Silent(String),
@@ -126,7 +128,7 @@ impl Relay<'_> {
                     let untold = report.plan.as_ref().is_some_and(|plan| plan.gpus.is_none());
                     self.gpus.wanted |= untold;
                 }
-                Look::Absent(_) => round.absent += 1,
+                Look::Without | Look::Absent(_) => round.absent += 1,
                 Look::Silent(_) => round.silent += 1,
             }
             let seen = self
@@ -150,6 +152,8 @@ fn heard(look: Look, seen: &mut Seen) -> Option<Heard> {
             seen.was_there = true;
             return Some(Heard::Report(report));
         }
+        // What it said last stays true of a pod that has ended.
+        Look::Without => return None,
         Look::Absent(why) => why,
         Look::Silent(why) => {
             seen.was_there = true;
@@ -177,6 +181,7 @@ fn first_why(seen: &Seen, why: String) -> String {
 async fn look(context: &Context, mount: &StoreMount, gpus: Option<&GpusOfPods>) -> Look {
     let socket = match sockets::find(&context.options.kubelet_directory, &mount.spec.pod_uid) {
         Ok(socket) => socket,
+        Err(error) if error.is_without_folder() => return Look::Without,
         Err(error) if error.is_absent() => return Look::Absent(error.to_string()),
         Err(error) => return Look::Silent(error.to_string()),
     };
@@ -259,5 +264,32 @@ impl Gpus {
             }
         }
         context.metrics.kubelet(self.trouble.is_none());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Long after it was heard.
+    fn seen() -> Seen {
+        Seen {
+            since: Timestamp::UNIX_EPOCH,
+            was_there: true,
+            published: None,
+            patience: Patience::default(),
+        }
+    }
+
+    #[test]
+    fn a_pod_that_has_ended_keeps_what_it_said_and_one_that_lost_its_socket_is_silent() {
+        assert_eq!(heard(Look::Without, &mut seen()), None);
+        for look in [Look::Absent("gone".into()), Look::Silent("gone".into())] {
+            let silence = Heard::Silence {
+                since: Timestamp::UNIX_EPOCH,
+                why: "gone".into(),
+            };
+            assert_eq!(heard(look, &mut seen()), Some(silence));
+        }
     }
 }

@@ -299,13 +299,24 @@ fn apart(demand: &Demand) -> (Reason, String) {
 }
 
 fn ready(pods: PodCounts, failures: &[FailureCount]) -> Said {
-    let counted = format!("{} of {} pods are ready", pods.ready, pods.desired);
+    let outdated = match pods.outdated {
+        0 => String::new(),
+        outdated => format!(
+            "; {outdated} of an earlier image or version of the pool keep what they have until their pods are made anew \
+             (kubectl rollout restart)"
+        ),
+    };
+    let counted = format!(
+        "{} of {} pods are ready{outdated}",
+        pods.ready, pods.desired
+    );
     let (status, reason, message) = match failures.first() {
         _ if pods.desired == 0 => (
             None,
             Reason::Pending,
-            "no pod carries its sidecar: label the namespace (or the pod) siding.dev/inject=enabled; \
-             pods that were created before are left as they are"
+            "no pod carries its sidecar. One that it selects and that got none says why in its annotation \
+             siding.dev/skipped and in an Event of its owner; pods made before the pool, or without the label \
+             siding.dev/inject=enabled on them or their namespace, are left as they are"
                 .to_owned(),
         ),
         _ if pods.ready == pods.desired => (Some(true), Reason::AsDeclared, counted),
@@ -482,7 +493,8 @@ mod tests {
             (
                 "False",
                 "HugePagesShort",
-                "2 of 4 pods are ready; 1 HugePagesShort: 512 pages short"
+                "2 of 4 pods are ready; 2 of an earlier image or version of the pool keep what they have until \
+                 their pods are made anew (kubectl rollout restart); 1 HugePagesShort: 512 pages short"
             )
         );
         assert_eq!(condition(&status, "Accepted").0, "True");

@@ -46,6 +46,12 @@ use super::{AutoOr, Size, rules};
         description = "Pods that run with less than was declared"
     ),
     printcolumn(
+        name = "Failed",
+        type_ = "integer",
+        json_path = ".status.pods.failed",
+        description = "Pods whose mount failed"
+    ),
+    printcolumn(
         name = "Slowest",
         type_ = "string",
         json_path = ".status.slowestRegistration.summary",
@@ -56,8 +62,7 @@ use super::{AutoOr, Size, rules};
         name = "Outdated",
         type_ = "integer",
         json_path = ".status.pods.outdated",
-        description = "Pods whose sidecar is of an earlier image",
-        priority = 1
+        description = "Pods whose sidecar is of an earlier image or version of the pool"
     ),
     printcolumn(
         name = "Age",

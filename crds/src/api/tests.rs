@@ -233,7 +233,7 @@ fn names_and_columns_are_what_people_type_and_read() {
     assert_eq!(
         columns,
         [
-            "Segments", "Desired", "Ready", "Degraded", "Slowest", "Outdated", "Age"
+            "Segments", "Desired", "Ready", "Degraded", "Failed", "Slowest", "Outdated", "Age"
         ]
     );
 }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use clap::Parser;
 use kube::Client;
@@ -24,6 +25,7 @@ use siding_topology::catalogue::Catalogue;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 use tracing::{error, info};
 use tracing_subscriber::EnvFilter;
 
@@ -130,6 +132,10 @@ fn start_log(arguments: &Arguments) -> Result<(), tracing_subscriber::filter::Pa
     Ok(())
 }
 
+/// The API server finds a replica that goes until the Service has forgotten it on every node: as long, webhooks
+/// are answered.
+const LINGER: Duration = Duration::from_secs(5);
+
 type Problem = Box<dyn std::error::Error + Send + Sync>;
 
 async fn run(arguments: Arguments) -> Result<(), Problem> {
@@ -190,14 +196,24 @@ async fn run(arguments: Arguments) -> Result<(), Problem> {
     let tls = tokio::spawn(serve_tls(webhooks, hooks, in_use, until(stopped.clone())));
     let http = tokio::spawn(serve(plain, health_router(health), until(stopped)));
 
-    tokio::select! {
-        _ = terminate.recv() => info!("SIGTERM: the operator stops"),
-        _ = interrupt.recv() => info!("SIGINT: the operator stops"),
-    }
+    let lingers = tokio::select! {
+        _ = terminate.recv() => {
+            info!("SIGTERM: the operator stops");
+            true
+        }
+        _ = interrupt.recv() => {
+            info!("SIGINT: the operator stops");
+            false
+        }
+    };
     // The controllers first, so that another replica takes over while the last requests are answered.
     resign.store(true, Ordering::Relaxed);
-    stop.send_replace(true);
+    let until = Instant::now() + LINGER;
     let _ = tokio::join!(stand, control);
+    if lingers {
+        sleep_until(until).await;
+    }
+    stop.send_replace(true);
     tls.await??;
     http.await??;
     keep.abort();

@@ -6,13 +6,13 @@ use siding_crds::api::{MountPhase, MountedSegment, PhaseSeconds, StoreMountStatu
 use siding_crds::names;
 use siding_crds::plan::PlanSource;
 use siding_crds::reasons::Reason;
-use siding_topology::size::binary;
+use siding_topology::size::{binary, count};
 
 use crate::conditions::{Moment, Truth};
 use crate::report::{
     ReportedPlan, ReportedRegistration, ReportedSegment, ReportedState, SidecarReport,
 };
-use crate::text::{count, cut};
+use crate::text::cut;
 
 /// What is published of a sidecar's words, in characters.
 const WORD: usize = 64;

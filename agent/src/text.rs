@@ -11,12 +11,6 @@ pub(crate) fn cut(text: &str, most: usize) -> String {
     kept
 }
 
-/// `1 GPU`, `2 GPUs`.
-pub(crate) fn count(n: usize, one: &str) -> String {
-    let s = if n == 1 { "" } else { "s" };
-    format!("{n} {one}{s}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -26,9 +20,5 @@ mod tests {
         assert_eq!(cut("a\nb\u{1b}[31m", 20), "a b [31m");
         assert_eq!(cut("äöüß", 4), "äöüß");
         assert_eq!(cut("äöüßx", 4), "äöü…");
-        assert_eq!(
-            [count(0, "NIC"), count(1, "NIC"), count(2, "NIC")],
-            ["0 NICs", "1 NIC", "2 NICs"]
-        );
     }
 }

@@ -13,10 +13,10 @@ use siding_topology::hugepages::Pool;
 use siding_topology::node::{CoreSource, Gpu, Nic, Node};
 use siding_topology::numa::NumaNode;
 use siding_topology::rails::{GpuRails, Rails};
-use siding_topology::size::page_name;
+use siding_topology::size::{count, page_name};
 
 use crate::conditions::{Moment, Truth};
-use crate::text::{count, cut};
+use crate::text::cut;
 
 /// As many as the definition of NodeTopology allows.
 const MOST_NUMA: usize = 128;

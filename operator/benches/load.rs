@@ -7,21 +7,22 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cluster;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::runtime::watcher::Event;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use serde_json::{Value, json};
-use siding_crds::api::{NodeTopology, StoreMount, StorePool};
+use siding_crds::api::StoreMount;
 use siding_operator::admission::Defaults;
 use siding_operator::caches::Caches;
 use siding_operator::caches::facts::{self, MountFacts, Sayings};
-use siding_operator::caches::slim::Key;
+use siding_operator::caches::slim::{Key, Slim};
 use siding_operator::certificates::serving::InUse;
 use siding_operator::certificates::{Bundle, renewed};
 use siding_operator::live::{Labels, Live, LookError, Pools, Source};
@@ -33,13 +34,15 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-const NODES: usize = 5_000;
-const PODS: usize = 50_000;
+use cluster::{NODES, PODS, mount, node, node_of, pod, pool, topology, uid};
+
 const PER_SECOND: u32 = 500;
 const CONNECTIONS: u32 = 8;
 const LASTS: Duration = Duration::from_secs(10);
 /// The timer's grain, and the time for the other lanes' turn.
 const TIMER: Duration = Duration::from_millis(3);
+/// Where the pods are.
+const NAMESPACE: &str = "models";
 const NAME: &str = "siding-operator.siding-system.svc";
 
 fn main() {
@@ -71,168 +74,46 @@ fn main() {
 // --- The cluster ---
 
 fn fill(caches: &Caches) {
-    let pool: StorePool = read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool",
-        "metadata": {"name": "kv", "namespace": "models", "uid": "p", "generation": 1},
-        "spec": {
-            "podSelector": {"matchLabels": {"app": "engine"}},
-            "segments": [{"name": "kv", "size": "64Gi"}],
-        },
-    }));
-    caches.pools.take(Event::Apply(pool), |pool| {
+    caches.pools.take(Event::Apply(pool(NAMESPACE)), |pool| {
         Some((facts::key(pool), pool.clone()))
     });
     let labels = [("siding.dev/inject".to_owned(), "enabled".to_owned())];
-    let namespace = Key::new("", "models");
+    let namespace = Key::new("", NAMESPACE);
     let of = |_: &()| Some((namespace.clone(), labels.clone().into()));
     caches.namespaces.take(Event::Apply(()), of);
 
-    caches
-        .nodes
-        .take(Event::Init::<Node>, |node| Some(facts::of_node(node)));
-    for n in 0..NODES {
-        let has = json!({"cpu": "192", "nvidia.com/gpu": "8", "hugepages-2Mi": "1Ti"});
-        let node: Node = read(json!({
-            "metadata": {
-                "name": format!("ip-10-0-{}-{}.example.internal", n / 256, n % 256),
-                "labels": {"node.kubernetes.io/instance-type": "p5.48xlarge"},
-            },
-            "status": {"capacity": has, "allocatable": has},
-        }));
-        caches
-            .nodes
-            .take(Event::InitApply(node), |node| Some(facts::of_node(node)));
-    }
-    caches
-        .nodes
-        .take(Event::InitDone::<Node>, |node| Some(facts::of_node(node)));
-
     let sayings = Sayings::default();
-    let of_pod = |pod: &Pod| facts::of_pod(pod, &sayings);
-    caches.pods.take(Event::Init, of_pod);
-    for n in 0..PODS {
-        caches.pods.take(Event::InitApply(pod(n)), of_pod);
-    }
-    caches.pods.take(Event::InitDone, of_pod);
     let of_mount = |mount: &StoreMount| Some((facts::key(mount), MountFacts::of(mount).unwrap()));
-    caches.mounts.take(Event::Init::<StoreMount>, of_mount);
-    for n in 0..PODS {
-        caches.mounts.take(Event::InitApply(mount(n)), of_mount);
-    }
-    caches.mounts.take(Event::InitDone::<StoreMount>, of_mount);
-    caches.topologies.take(Event::Init::<NodeTopology>, |one| {
+    list(&caches.nodes, (0..NODES).map(node), |node| {
+        Some(facts::of_node(node))
+    });
+    list(&caches.topologies, (0..NODES).map(topology), |one| {
         Some(facts::of_topology(one))
     });
-    for n in 0..NODES {
-        caches
-            .topologies
-            .take(Event::InitApply(topology(n)), |one| {
-                Some(facts::of_topology(one))
-            });
-    }
-    caches
-        .topologies
-        .take(Event::InitDone::<NodeTopology>, |one| {
-            Some(facts::of_topology(one))
-        });
+    list(&caches.pods, (0..PODS).map(|n| pod(n, NAMESPACE)), |pod| {
+        facts::of_pod(pod, &sayings)
+    });
+    list(
+        &caches.mounts,
+        (0..PODS).map(|n| mount(n, NAMESPACE)),
+        of_mount,
+    );
     assert_eq!(caches.pods.all().len(), PODS);
     assert_eq!(caches.mounts.all().len(), PODS);
     assert_eq!(caches.nodes.all().len(), NODES);
 }
 
-fn node_of(pod: usize) -> String {
-    let n = pod % NODES;
-    format!("ip-10-0-{}-{}.example.internal", n / 256, n % 256)
-}
-
-/// With its plan and its rails, as it is after binding on a node of eight GPUs.
-fn pod(n: usize) -> Pod {
-    let rails: Vec<Value> = (0..8)
-        .map(|gpu| {
-            let nics: Vec<String> = (0..4)
-                .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
-                .collect();
-            json!({"gpu": format!("0000:{gpu:02x}:00.0"), "nics": nics, "evidence": "SameSwitch"})
-        })
-        .collect();
-    let plan = json!({
-        "version": 1, "source": "Node", "node": node_of(n), "cap": 23, "ranks": 8, "cores": 192,
-        "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank", "rails": rails,
-    });
-    let injection = json!({
-        "version": 1, "pool": "kv", "poolGeneration": 1, "ranks": 1, "gpusPerRank": 1,
-        "image": "registry.example.com/siding:0.1.0", "devices": "None",
-    });
-    read(json!({
-        "metadata": {
-            "name": format!("engine-{n}"), "namespace": "models", "uid": uid(n),
-            "labels": {"app": "engine", "siding.dev/pool": "kv"},
-            "annotations": {"siding.dev/injection": injection.to_string(), "siding.dev/plan": plan.to_string()},
-        },
-        "spec": {"nodeName": node_of(n), "containers": []},
-        "status": {"phase": "Running", "initContainerStatuses": [{
-            "name": "siding", "image": "i", "imageID": "i", "ready": true, "restartCount": 0, "started": true,
-            "state": {"running": {}},
-        }]},
-    }))
-}
-
-/// As the agent and the operator leave it.
-fn mount(n: usize) -> StoreMount {
-    let condition = |type_: &str| {
-        json!({
-            "type": type_, "status": "True", "reason": "AsDeclared", "observedGeneration": 1,
-            "message": "as declared", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        })
-    };
-    let nics: Vec<String> = (79..83).map(|nic| format!("rdmap{nic}s0")).collect();
-    read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "StoreMount",
-        "metadata": {
-            "name": format!("engine-{n}"), "namespace": "models", "uid": uid(n), "resourceVersion": n.to_string(),
-            "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"siding.dev/pool": "kv"},
-            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": format!("engine-{n}"), "uid": uid(n)}],
-        },
-        "spec": {"pool": "kv", "poolGeneration": 1, "podUid": uid(n), "node": node_of(n)},
-        "status": {
-            "phase": "Ready", "summary": "64Gi on 2Mi pages, registered", "cap": 23,
-            "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank",
-            "planSource": "Node", "nics": nics, "backend": "io_uring", "registrationSummary": "0.412 s",
-            "segments": [{
-                "name": "kv", "phase": "ready", "bytes": 64_u64 << 30, "registeredBytes": 64_u64 << 30,
-                "summary": "64Gi/2Mi", "seconds": {"map": 0.001, "touch": 3.2, "register": 0.412},
-            }],
-            "conditions": (["PlanWritten", "SidecarRunning", "Planned", "Mounted", "Registered"].map(condition)),
-        },
-    }))
-}
-
-fn topology(n: usize) -> NodeTopology {
-    let rail = |gpu: usize| {
-        let nics: Vec<String> = (0..4)
-            .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
-            .collect();
-        json!({
-            "name": format!("0000:{gpu:02x}:00.0"), "nics": nics, "evidence": "SameSwitch",
-            "summary": "4 NICs (SameSwitch)",
-        })
-    };
-    read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "NodeTopology",
-        "metadata": {"name": node_of(n)}, "spec": {},
-        "status": {
-            "cores": {"count": 192, "source": "Allocatable"}, "gpuCount": 8, "instanceType": "p5.48xlarge",
-            "rails": (0..8).map(rail).collect::<Vec<_>>(),
-        },
-    }))
-}
-
-fn uid(n: usize) -> String {
-    format!("00000000-0000-4000-8000-{n:012}")
-}
-
-fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
+/// As a first list comes.
+fn list<K, V: PartialEq + Send + Sync + 'static>(
+    cache: &Slim<V>,
+    objects: impl Iterator<Item = K>,
+    facts_of: impl Fn(&K) -> Option<(Key, V)>,
+) {
+    cache.take(Event::Init::<K>, &facts_of);
+    for object in objects {
+        cache.take(Event::InitApply(object), &facts_of);
+    }
+    cache.take(Event::InitDone::<K>, &facts_of);
 }
 
 /// An API server that knows no more than the caches.

@@ -10,6 +10,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod cluster;
+
 use std::fmt::Debug;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -17,15 +19,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use serde_json::{Value, json};
-use siding_crds::api::{NodeTopology, StoreMount, StorePool};
+use serde_json::json;
+use siding_crds::api::{NodeTopology, StoreMount};
 
-const NODES: usize = 5_000;
-const PODS: usize = 50_000;
+use cluster::{NODES, PODS, mount, node, pod, pool, read, topology};
+
 const STARTS: usize = 5;
 /// Requests at once while the cluster is filled.
 const AT_ONCE: usize = 32;
@@ -144,26 +146,30 @@ async fn fill() {
     define(&client).await;
     let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
     create(&Api::all(client.clone()), [namespace]).await;
-    let pool: StorePool = read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "StorePool", "metadata": {"name": "kv"},
-        "spec": {"podSelector": {"matchLabels": {"app": "engine"}}, "segments": [{"name": "kv", "size": "64Gi"}]},
-    }));
-    create(&Api::namespaced(client.clone(), NAMESPACE), [pool]).await;
+    create(
+        &Api::namespaced(client.clone(), NAMESPACE),
+        [pool(NAMESPACE)],
+    )
+    .await;
     create(&Api::all(client.clone()), (0..NODES).map(node)).await;
     let topologies: Api<NodeTopology> = Api::all(client.clone());
     create(&topologies, (0..NODES).map(topology)).await;
-    each((0..NODES).map(|n| patched(&topologies, node_of(n), topology_status()))).await;
+    each((0..NODES).map(|n| patched(&topologies, topology(n)))).await;
     // Pods need their namespace's account, which a controller makes.
     let pods: Api<Pod> = Api::namespaced(client.clone(), NAMESPACE);
     let begin = Instant::now();
-    while pods.create(&PostParams::default(), &pod(0)).await.is_err() {
+    while pods
+        .create(&PostParams::default(), &pod(0, NAMESPACE))
+        .await
+        .is_err()
+    {
         assert!(begin.elapsed() < PATIENCE, "no pod can be made");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    create(&pods, (1..PODS).map(pod)).await;
+    create(&pods, (1..PODS).map(|n| pod(n, NAMESPACE))).await;
     let mounts: Api<StoreMount> = Api::namespaced(client, NAMESPACE);
-    create(&mounts, (0..PODS).map(mount)).await;
-    each((0..PODS).map(|n| patched(&mounts, format!("engine-{n}"), mount_status()))).await;
+    create(&mounts, (0..PODS).map(|n| mount(n, NAMESPACE))).await;
+    each((0..PODS).map(|n| patched(&mounts, mount(n, NAMESPACE)))).await;
 }
 
 /// The definitions that the chart brings.
@@ -193,10 +199,13 @@ where
     .await;
 }
 
-async fn patched<K>(api: &Api<K>, name: String, status: Value)
+/// Writes the status, which creating an object leaves out.
+async fn patched<K>(api: &Api<K>, object: K)
 where
-    K: Resource + Clone + Debug + serde::de::DeserializeOwned,
+    K: Resource + Clone + Debug + serde::Serialize + serde::de::DeserializeOwned,
 {
+    let name = object.meta().name.clone().unwrap();
+    let status = serde_json::to_value(&object).unwrap()["status"].take();
     let merge = Patch::Merge(json!({"status": status}));
     api.patch_status(&name, &PatchParams::default(), &merge)
         .await
@@ -208,102 +217,4 @@ async fn each<F: Future<Output = ()>>(work: impl Iterator<Item = F>) {
         .buffer_unordered(AT_ONCE)
         .collect::<()>()
         .await;
-}
-
-fn read<K: serde::de::DeserializeOwned>(value: Value) -> K {
-    serde_json::from_value(value).unwrap()
-}
-
-fn node_of(n: usize) -> String {
-    let n = n % NODES;
-    format!("ip-10-0-{}-{}.example.internal", n / 256, n % 256)
-}
-
-fn node(n: usize) -> Node {
-    let has = json!({"cpu": "192", "memory": "2Ti", "pods": "250", "nvidia.com/gpu": "8", "hugepages-2Mi": "1Ti"});
-    read(json!({
-        "metadata": {"name": node_of(n), "labels": {"node.kubernetes.io/instance-type": "p5.48xlarge"}},
-        "status": {"capacity": has, "allocatable": has},
-    }))
-}
-
-fn nics(gpu: usize) -> Vec<String> {
-    (0..4)
-        .map(|nic| format!("rdmap{}s0", 79 + gpu * 4 + nic))
-        .collect()
-}
-
-fn rails() -> Vec<Value> {
-    let rail = |gpu| json!({"gpu": format!("0000:{gpu:02x}:00.0"), "nics": nics(gpu), "evidence": "SameSwitch"});
-    (0..8).map(rail).collect()
-}
-
-fn topology(n: usize) -> NodeTopology {
-    read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "NodeTopology",
-        "metadata": {"name": node_of(n)}, "spec": {},
-    }))
-}
-
-fn topology_status() -> Value {
-    let rail = |gpu| {
-        json!({
-            "name": format!("0000:{gpu:02x}:00.0"), "nics": nics(gpu), "evidence": "SameSwitch",
-            "summary": "4 NICs (SameSwitch)",
-        })
-    };
-    json!({
-        "cores": {"count": 192, "source": "Allocatable"}, "gpuCount": 8, "instanceType": "p5.48xlarge",
-        "rails": (0..8).map(rail).collect::<Vec<_>>(),
-    })
-}
-
-/// As it is after binding, on a node that no kubelet serves.
-fn pod(n: usize) -> Pod {
-    let plan = json!({
-        "version": 1, "source": "Node", "node": node_of(n), "cap": 23, "ranks": 8, "cores": 192,
-        "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank", "rails": rails(),
-    });
-    let injection = json!({
-        "version": 1, "pool": "kv", "poolGeneration": 1, "ranks": 1, "gpusPerRank": 1,
-        "image": "registry.example.com/siding:0.1.0", "devices": "None",
-    });
-    read(json!({
-        "metadata": {
-            "name": format!("engine-{n}"), "labels": {"app": "engine", "siding.dev/pool": "kv"},
-            "annotations": {"siding.dev/injection": injection.to_string(), "siding.dev/plan": plan.to_string()},
-        },
-        "spec": {
-            "nodeName": node_of(n), "containers": [{"name": "engine", "image": "engine"}],
-            // Nobody is to evict it from a node that does not answer.
-            "tolerations": [{"operator": "Exists"}],
-        },
-    }))
-}
-
-fn mount(n: usize) -> StoreMount {
-    read(json!({
-        "apiVersion": "siding.dev/v1alpha1", "kind": "StoreMount",
-        "metadata": {"name": format!("engine-{n}"), "labels": {"siding.dev/pool": "kv"}},
-        "spec": {"pool": "kv", "poolGeneration": 1, "podUid": "00000000-0000-4000-8000-000000000000", "node": node_of(n)},
-    }))
-}
-
-fn mount_status() -> Value {
-    let condition = |type_: &str| {
-        json!({
-            "type": type_, "status": "True", "reason": "AsDeclared", "observedGeneration": 1,
-            "message": "as declared", "lastTransitionTime": "2026-01-01T00:00:00Z",
-        })
-    };
-    json!({
-        "phase": "Ready", "summary": "64Gi on 2Mi pages, registered", "cap": 23,
-        "capReason": "0.95 x 192 cores / 8 ranks, rounded, at least 1, at most the cores of a rank",
-        "planSource": "Node", "nics": nics(0), "backend": "io_uring", "registrationSummary": "0.412 s",
-        "segments": [{
-            "name": "kv", "phase": "ready", "bytes": 64_u64 << 30, "registeredBytes": 64_u64 << 30,
-            "summary": "64Gi/2Mi", "seconds": {"map": 0.001, "touch": 3.2, "register": 0.412},
-        }],
-        "conditions": (["PlanWritten", "SidecarRunning", "Planned", "Mounted", "Registered"].map(condition)),
-    })
 }

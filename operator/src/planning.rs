@@ -6,6 +6,7 @@ use siding_crds::plan::{ANNOTATION_VERSION, Injection, NodePlan, PlanSource};
 use siding_topology::catalogue::{Catalogue, CatalogueEntry};
 use siding_topology::factor::{DEFAULT_FACTOR, Factor};
 use siding_topology::plan;
+use siding_topology::size::count;
 
 use crate::caches::facts::{NodeFacts, TopologyFacts};
 
@@ -108,17 +109,10 @@ pub fn cap(cores: NonZeroU32, ranks: NonZeroU32, factor: Factor) -> (NonZeroU32,
         cap,
         format!(
             "{factor} x {} / {}, rounded, at least 1, at most the cores of a rank",
-            counted(cores, "core"),
-            counted(ranks, "rank")
+            count(cores, "core"),
+            count(ranks, "rank")
         ),
     )
-}
-
-/// `1 rank`, `8 ranks`.
-pub(crate) fn counted(number: impl std::fmt::Display, noun: &str) -> String {
-    let number = number.to_string();
-    let plural = if number == "1" { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 #[cfg(test)]

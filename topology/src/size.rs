@@ -1,5 +1,7 @@
 //! Sizes and counts as users and metric labels spell them.
 
+use std::fmt::Display;
+
 const UNITS: [(&str, u64); 6] = [
     ("Ei", 1 << 60),
     ("Pi", 1 << 50),
@@ -24,9 +26,10 @@ pub fn binary(bytes: u64) -> String {
 
 /// How many of what: `1 NIC`, `2 NICs`.
 #[must_use]
-pub fn count(n: usize, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {noun}{plural}")
+pub fn count(number: impl Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 fn exact(bytes: u64) -> Option<String> {
@@ -61,5 +64,13 @@ mod tests {
             assert_eq!(page_name(bytes), page);
             assert_eq!(binary(bytes), message);
         }
+    }
+
+    #[test]
+    fn one_is_said_as_one() {
+        assert_eq!(
+            [count(0, "NIC"), count(1, "NIC"), count(2, "NIC")],
+            ["0 NICs", "1 NIC", "2 NICs"]
+        );
     }
 }

@@ -9,13 +9,13 @@ use siding_crds::names::{CAP, INJECTION};
 use siding_crds::plan::{ANNOTATION_VERSION, Injection, NodePlan, PlanSource};
 use siding_crds::quoted;
 use siding_topology::plan;
+use siding_topology::size::count;
 
 use super::World;
 use super::amount::amount;
 use super::devices::Access;
 use super::pod::{Pod, limit_of, resources_of};
 use super::wish::Wish;
-use crate::planning;
 
 /// One device, in [`amount`]'s unit.
 const ONE: i128 = 1_000_000_000;
@@ -116,8 +116,8 @@ fn safe_cap(
     let reason = format!(
         "before it has a node: {} x {} of the smallest / {}, at least 1",
         world.defaults.factor,
-        planning::counted(cores, "core"),
-        planning::counted(ranks, "rank")
+        count(cores, "core"),
+        count(ranks, "rank")
     );
     (cap, reason)
 }

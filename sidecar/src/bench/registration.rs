@@ -14,6 +14,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use serde::Serialize;
+use siding_topology::size::count;
 
 use self::rank::RankJob;
 pub use self::ranks::Ranks;
@@ -102,6 +103,7 @@ impl Sweep {
         all?.into_iter().max_by(f64::total_cmp)
     }
 
+    /// Chance may be half of the spread, as a ratio, that is its root.
     fn shown(&self) -> Shown {
         let (Some(spread), Some((best, _))) = (self.spread(), self.extremes()) else {
             return Shown::Unavailable;
@@ -250,11 +252,6 @@ pub struct Question<'a> {
     pub rounds: NonZeroUsize,
     /// What every rank does, but for the cap.
     pub job: RankJob,
-}
-
-fn count(n: usize, noun: &str) -> String {
-    let plural = if n == 1 { "" } else { "s" };
-    format!("{n} {noun}{plural}")
 }
 
 /// Runs the sweep.

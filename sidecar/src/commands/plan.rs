@@ -50,24 +50,24 @@ pub struct PlanArgs {
     #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["gpus", "nics"])]
     root: Option<PathBuf>,
     /// The node's hardware threads that pods may use
-    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=node::MOST_CORES as u64), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<NonZeroU16>(1..=node::MOST_CORES as u64))]
     cores: Option<NonZeroU16>,
     /// Its GPUs
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_GPUS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_GPUS))]
     gpus: Option<u16>,
     /// Its NICs that can be used
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_NICS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_NICS))]
     nics: Option<u16>,
     /// GPUs of a rank: more than 1 where one process drives several
-    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<NonZeroU16>(1..=MOST_GPUS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "1", value_parser = whole::<NonZeroU16>(1..=MOST_GPUS))]
     gpus_per_rank: NonZeroU16,
     /// Ranks on the node at once, those of all pods together. Planned for is the larger of this and
     /// GPUs / --gpus-per-rank, so that it does not matter which pods are there already; 0 leaves it
     /// to the GPUs
-    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0..=MOST_RANKS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", default_value = "0", value_parser = whole::<u16>(0..=MOST_RANKS))]
     ranks: u16,
     /// With -o env: the variables of this rank alone, in force
-    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_RANKS), allow_negative_numbers = true)]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(0..=MOST_RANKS))]
     rank: Option<u16>,
     /// Threads that register at once, as a part of the cores: above 0, at most 1
     #[arg(long, value_name = "F")]

@@ -5,9 +5,8 @@ use std::num::NonZeroUsize;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use siding_fabric::{Unusable, UringDomain, base_page_bytes};
 use siding_topology::cgroup::Limit;
-use siding_topology::size::{binary, page_name};
+use siding_topology::size::{binary, count, page_name};
 
-use super::count;
 use super::rank::RankJob;
 use super::tasks::{TASK_REMEDY, Tasks};
 use crate::mount::choose::with_overhead;

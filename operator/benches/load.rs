@@ -22,6 +22,7 @@ use siding_crds::api::StoreMount;
 use siding_operator::admission::Defaults;
 use siding_operator::caches::Caches;
 use siding_operator::caches::facts::{self, MountFacts, Sayings};
+use siding_operator::caches::lean::LeanPod;
 use siding_operator::caches::slim::{Key, Slim};
 use siding_operator::certificates::serving::InUse;
 use siding_operator::certificates::{Bundle, renewed};
@@ -34,7 +35,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use cluster::{NODES, PODS, mount, node, node_of, pod, pool, topology, uid};
+use cluster::{NODES, PODS, mount, node, node_of, pod, pool, read, topology, uid};
 
 const PER_SECOND: u32 = 500;
 const CONNECTIONS: u32 = 8;
@@ -90,7 +91,8 @@ fn fill(caches: &Caches) {
     list(&caches.topologies, (0..NODES).map(topology), |one| {
         Some(facts::of_topology(one))
     });
-    list(&caches.pods, (0..PODS).map(|n| pod(n, NAMESPACE)), |pod| {
+    let lean = |n| read::<LeanPod>(serde_json::to_value(pod(n, NAMESPACE)).unwrap());
+    list(&caches.pods, (0..PODS).map(lean), |pod| {
         facts::of_pod(pod, &sayings)
     });
     list(

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Node};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::ResourceExt;
 use siding_crds::api::{MountPhase, NodeTopology, StoreMount};
 use siding_crds::names;
 use siding_crds::plan::{GpuRail, Injection, NodePlan};
 
+use super::lean::LeanPod;
 use super::shared::Shared;
 use super::slim::Key;
 
@@ -146,7 +147,7 @@ pub struct Sayings {
 
 /// Of a pod; none where it carries no sidecar of ours, or what it carries can't be read.
 #[must_use]
-pub fn of_pod(pod: &Pod, sayings: &Sayings) -> Option<(Key, PodFacts)> {
+pub fn of_pod(pod: &LeanPod, sayings: &Sayings) -> Option<(Key, PodFacts)> {
     let injection = pod.annotations().get(names::INJECTION)?;
     let injection = sayings.injections.of(injection, Injection::parse).ok()?;
     let plan = pod.annotations().get(names::PLAN);
@@ -170,7 +171,7 @@ fn has_started(status: &ContainerStatus) -> bool {
     status.started == Some(true) || status.restart_count > 0
 }
 
-fn sidecar_state(pod: &Pod) -> SidecarState {
+fn sidecar_state(pod: &LeanPod) -> SidecarState {
     let statuses = pod
         .status
         .as_ref()
@@ -298,7 +299,7 @@ mod tests {
 
     use super::*;
 
-    fn pod(status: serde_json::Value) -> Pod {
+    fn pod(status: serde_json::Value) -> LeanPod {
         serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": {
                 "siding.dev/injection": r#"{"version":1,"pool":"kv","poolGeneration":3,"ranks":2,"gpusPerRank":1,"image":"i"}"#,

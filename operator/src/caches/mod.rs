@@ -1,24 +1,25 @@
 //! What the cluster has, as the operator needs it, kept up by watches.
 
 pub mod facts;
+pub mod lean;
 mod shared;
 pub mod slim;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::FutureExt;
-use futures::future::{BoxFuture, join_all};
-use k8s_openapi::api::core::v1::{self, Namespace, Node, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{self, Namespace, Node, ResourceQuota};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use siding_crds::api::{NodeTopology, StoreMount, StorePool};
 use siding_crds::names;
+use tokio::task::JoinSet;
 use tracing::warn;
 
 use crate::admission::{LimitRange, Quota};
 use facts::{MountFacts, NodeFacts, PodFacts, Sayings, TopologyFacts};
+use lean::LeanPod;
 use slim::{Key, Slim};
 
 /// All caches.
@@ -61,12 +62,17 @@ impl Caches {
     /// Whether every first list is complete.
     #[must_use]
     pub fn are_complete(&self) -> bool {
+        self.can_admit() && self.mounts.is_complete()
+    }
+
+    /// Whether the first lists of all that the webhooks look at are complete. They look at no mount.
+    #[must_use]
+    pub fn can_admit(&self) -> bool {
         self.pools.is_complete()
             && self.namespaces.is_complete()
             && self.pods.is_complete()
             && self.nodes.is_complete()
             && self.topologies.is_complete()
-            && self.mounts.is_complete()
             && self.limit_ranges.is_complete()
             && self.quotas.is_complete()
     }
@@ -81,22 +87,21 @@ impl Caches {
             .fold(0, u32::saturating_add)
     }
 
-    /// Follows the cluster until dropped.
+    /// Follows the cluster until dropped; each kind in a task of its own, so that they are read on several cores.
     pub async fn follow(self: Arc<Self>, client: Client) {
-        let watches: Vec<BoxFuture<'_, ()>> = vec![
-            self.follow_pools(client.clone()).boxed(),
-            self.follow_namespaces(client.clone()).boxed(),
-            self.follow_pods(client.clone()).boxed(),
-            self.follow_nodes(client.clone()).boxed(),
-            self.follow_topologies(client.clone()).boxed(),
-            self.follow_mounts(client.clone()).boxed(),
-            self.follow_limit_ranges(client.clone()).boxed(),
-            self.follow_quotas(client).boxed(),
-        ];
-        join_all(watches).await;
+        let mut watches = JoinSet::new();
+        watches.spawn(self.clone().follow_pools(client.clone()));
+        watches.spawn(self.clone().follow_namespaces(client.clone()));
+        watches.spawn(self.clone().follow_pods(client.clone()));
+        watches.spawn(self.clone().follow_nodes(client.clone()));
+        watches.spawn(self.clone().follow_topologies(client.clone()));
+        watches.spawn(self.clone().follow_mounts(client.clone()));
+        watches.spawn(self.clone().follow_limit_ranges(client.clone()));
+        watches.spawn(self.follow_quotas(client));
+        watches.join_all().await;
     }
 
-    async fn follow_pools(&self, client: Client) {
+    async fn follow_pools(self: Arc<Self>, client: Client) {
         let api: Api<DeserializeGuard<StorePool>> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |pool: &DeserializeGuard<StorePool>| {
@@ -107,7 +112,7 @@ impl Caches {
         self.pools.follow("StorePool", watch, facts_of).await;
     }
 
-    async fn follow_namespaces(&self, client: Client) {
+    async fn follow_namespaces(self: Arc<Self>, client: Client) {
         let api: Api<PartialObjectMeta<Namespace>> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |namespace: &PartialObjectMeta<Namespace>| {
@@ -117,23 +122,23 @@ impl Caches {
         self.namespaces.follow("Namespace", watch, facts_of).await;
     }
 
-    async fn follow_pods(&self, client: Client) {
-        let api: Api<Pod> = Api::all(client);
+    async fn follow_pods(self: Arc<Self>, client: Client) {
+        let api: Api<LeanPod> = Api::all(client);
         let ours = watcher::Config::default().labels(names::POOL);
         let watch = watcher(api, ours).default_backoff();
         let sayings = Sayings::default();
-        let facts_of = |pod: &Pod| facts::of_pod(pod, &sayings);
+        let facts_of = |pod: &LeanPod| facts::of_pod(pod, &sayings);
         self.pods.follow("Pod", watch, facts_of).await;
     }
 
-    async fn follow_nodes(&self, client: Client) {
+    async fn follow_nodes(self: Arc<Self>, client: Client) {
         let api: Api<Node> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |node: &Node| Some(facts::of_node(node));
         self.nodes.follow("Node", watch, facts_of).await;
     }
 
-    async fn follow_topologies(&self, client: Client) {
+    async fn follow_topologies(self: Arc<Self>, client: Client) {
         let api: Api<DeserializeGuard<NodeTopology>> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |topology: &DeserializeGuard<NodeTopology>| {
@@ -144,7 +149,9 @@ impl Caches {
             .await;
     }
 
-    async fn follow_mounts(&self, client: Client) {
+    /// After the pods: readiness waits for those, and the API server would give half of itself to each list.
+    async fn follow_mounts(self: Arc<Self>, client: Client) {
+        self.pods.wait_until_complete().await;
         let api: Api<DeserializeGuard<StoreMount>> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |mount: &DeserializeGuard<StoreMount>| {
@@ -155,7 +162,7 @@ impl Caches {
         self.mounts.follow("StoreMount", watch, facts_of).await;
     }
 
-    async fn follow_limit_ranges(&self, client: Client) {
+    async fn follow_limit_ranges(self: Arc<Self>, client: Client) {
         let api: Api<v1::LimitRange> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |range: &v1::LimitRange| Some((facts::key(range), LimitRange::of(range)));
@@ -164,7 +171,7 @@ impl Caches {
             .await;
     }
 
-    async fn follow_quotas(&self, client: Client) {
+    async fn follow_quotas(self: Arc<Self>, client: Client) {
         let api: Api<ResourceQuota> = Api::all(client);
         let watch = watcher(api, watcher::Config::default()).default_backoff();
         let facts_of = |quota: &ResourceQuota| Some((facts::key(quota), Quota::of(quota)));
@@ -210,11 +217,12 @@ mod tests {
             |caches| list(&caches.pods),
             |caches| list(&caches.nodes),
             |caches| list(&caches.topologies),
-            |caches| list(&caches.mounts),
             |caches| list(&caches.limit_ranges),
             |caches| list(&caches.quotas),
+            |caches| list(&caches.mounts),
         ];
-        for list in lists {
+        for (n, list) in lists.into_iter().enumerate() {
+            assert_eq!(caches.can_admit(), n == 7, "only mounts are missing");
             assert!(!caches.are_complete());
             list(&caches);
         }

@@ -165,6 +165,11 @@ impl<V: PartialEq + Send + Sync + 'static> Slim<V> {
         self.read().is_complete
     }
 
+    /// Waits for the first list.
+    pub async fn wait_until_complete(&self) {
+        self.wait_for(|slim| slim.is_complete().then_some(())).await;
+    }
+
     /// Changes from now on.
     #[must_use]
     pub fn subscribe(&self) -> broadcast::Receiver<Change<V>> {

@@ -123,7 +123,7 @@ async fn metrics(State(health): State<Health>) -> impl IntoResponse {
 }
 
 async fn ready(State(health): State<Health>) -> impl IntoResponse {
-    let problem = if !health.caches.are_complete() {
+    let problem = if !health.caches.can_admit() {
         Some("the caches have not seen the whole cluster yet\n")
     } else if !health.in_use.is_set() {
         Some("there is no certificate yet\n")

@@ -8,4 +8,4 @@ mod publication;
 pub use client::{AskError, descriptor_of, notify, probe};
 pub use endpoint::{Described, Endpoint, EndpointCounters, EndpointSnapshot};
 pub use http::{HttpError, MetadataServer};
-pub use publication::{Publication, PublicationSnapshot, PublishFailed};
+pub use publication::{Publication, PublicationCounters, PublicationSnapshot, PublishFailed};

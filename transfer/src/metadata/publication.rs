@@ -48,8 +48,9 @@ struct Keys {
     descriptor: Bytes,
 }
 
+/// Where publication counts.
 #[derive(Debug, Default)]
-struct State {
+pub struct PublicationCounters {
     published: AtomicBool,
     republished: AtomicU64,
     failures: AtomicU64,
@@ -66,10 +67,22 @@ pub struct PublicationSnapshot {
     pub failures: u64,
 }
 
+impl PublicationCounters {
+    /// What was done so far.
+    #[must_use]
+    pub fn snapshot(&self) -> PublicationSnapshot {
+        PublicationSnapshot {
+            published: self.published.load(Ordering::Acquire),
+            republished: self.republished.load(Ordering::Acquire),
+            failures: self.failures.load(Ordering::Acquire),
+        }
+    }
+}
+
 /// Keeps a segment's keys at the server until it is stopped. Dropped, it leaves them there.
 #[derive(Debug)]
 pub struct Publication {
-    state: Arc<State>,
+    counters: Arc<PublicationCounters>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<(), PublishFailed>>,
 }
@@ -97,23 +110,23 @@ impl Publication {
             rpc_meta,
             descriptor: Bytes::from(json),
         };
-        let state = Arc::new(State::default());
+        let counters = Arc::new(PublicationCounters::default());
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::clone(&state);
+        let shared = Arc::clone(&counters);
         let task = loops.spawn(loops.next(), async move {
             keys.keep(&shared, interval, stopped).await
         })?;
-        Ok(Ok(Self { state, stop, task }))
+        Ok(Ok(Self {
+            counters,
+            stop,
+            task,
+        }))
     }
 
-    /// What was done so far.
+    /// What it counts; it may be kept beyond the publication's end.
     #[must_use]
-    pub fn snapshot(&self) -> PublicationSnapshot {
-        PublicationSnapshot {
-            published: self.state.published.load(Ordering::Acquire),
-            republished: self.state.republished.load(Ordering::Acquire),
-            failures: self.state.failures.load(Ordering::Acquire),
-        }
+    pub fn counters(&self) -> Arc<PublicationCounters> {
+        Arc::clone(&self.counters)
     }
 
     /// Deletes the keys, where they still are ours.
@@ -130,7 +143,7 @@ impl Publication {
 impl Keys {
     async fn keep(
         &self,
-        state: &State,
+        counters: &PublicationCounters,
         interval: Duration,
         mut stopped: oneshot::Receiver<()>,
     ) -> Result<(), PublishFailed> {
@@ -140,15 +153,15 @@ impl Keys {
                 Ok(put) => {
                     if put && ever {
                         tracing::warn!(segment = %self.segment, "the metadata server had lost this segment: published again");
-                        state.republished.fetch_add(1, Ordering::Relaxed);
+                        counters.republished.fetch_add(1, Ordering::Relaxed);
                     }
                     ever = true;
-                    state.published.store(true, Ordering::Release);
+                    counters.published.store(true, Ordering::Release);
                 }
                 Err(error) => {
                     tracing::warn!(segment = %self.segment, "not published: {error}; tried again in {} s", interval.as_secs());
-                    state.failures.fetch_add(1, Ordering::Relaxed);
-                    state.published.store(false, Ordering::Release);
+                    counters.failures.fetch_add(1, Ordering::Relaxed);
+                    counters.published.store(false, Ordering::Release);
                 }
             }
             tokio::select! {

@@ -5,8 +5,8 @@
 //!     cargo build --release --locked -p siding-operator
 //!     KUBECONFIG=$(tests/cluster/cluster kubeconfig) cargo bench -p siding-operator --bench restart
 //!
-//! The last line has the seconds from exec to `/readyz`, and what is resident then. The cluster is left as it is: take
-//! it down afterwards.
+//! The last line has the seconds from exec to `/readyz`, those until every cache has seen the whole cluster, and what is
+//! resident a second after that. The cluster is left as it is: take it down afterwards.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -41,22 +41,28 @@ fn main() {
     runtime.block_on(fill());
     let filled_seconds = begin.elapsed().as_secs_f64();
     let mut ready_seconds: Vec<f64> = Vec::new();
+    let mut complete_seconds: Vec<f64> = Vec::new();
     let mut resident_bytes: Vec<u64> = Vec::new();
     for start in 0..STARTS {
-        let (seconds, bytes) = started(start);
+        let (ready, complete, bytes) = started(start);
         eprintln!(
-            "start {start}: ready after {seconds:.2} s, {} MiB resident",
+            "start {start}: ready after {ready:.2} s, all seen after {complete:.2} s, {} MiB resident",
             bytes >> 20
         );
-        ready_seconds.push(seconds);
+        ready_seconds.push(ready);
+        complete_seconds.push(complete);
         resident_bytes.push(bytes);
     }
     ready_seconds.sort_by(f64::total_cmp);
+    complete_seconds.sort_by(f64::total_cmp);
     println!(
         "siding-operator-restart: nodes={NODES} pods={PODS} filled_seconds={filled_seconds:.0} \
-         ready_seconds_min={:.2} ready_seconds_max={:.2} resident_mib_max={}",
+         ready_seconds_min={:.2} ready_seconds_max={:.2} complete_seconds_min={:.2} complete_seconds_max={:.2} \
+         resident_mib_max={}",
         ready_seconds[0],
         ready_seconds[STARTS - 1],
+        complete_seconds[0],
+        complete_seconds[STARTS - 1],
         resident_bytes.iter().max().unwrap() >> 20,
     );
 }
@@ -72,8 +78,9 @@ impl Drop for Started {
     }
 }
 
-/// Seconds until it is ready, and what is resident a second later, when all that came has been taken in.
-fn started(start: usize) -> (f64, u64) {
+/// Seconds until it is ready and until it has seen all, and what is resident a second later, when all that came has been
+/// taken in.
+fn started(start: usize) -> (f64, f64, u64) {
     let port = 19_602 + u16::try_from(start).unwrap();
     let begin = Instant::now();
     let operator = Started(
@@ -81,13 +88,18 @@ fn started(start: usize) -> (f64, u64) {
             .spawn()
             .expect("cargo build --release -p siding-operator"),
     );
-    while !is_ready(port) {
-        assert!(begin.elapsed() < PATIENCE, "it does not get ready");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    let seconds = begin.elapsed().as_secs_f64();
+    let until = |what: &str, path: &str, says: &str| {
+        while !answer(port, path).is_some_and(|answer| answer.contains(says)) {
+            assert!(begin.elapsed() < PATIENCE, "it does not get {what}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        begin.elapsed().as_secs_f64()
+    };
+    let ready = until("ready", "/readyz", "HTTP/1.1 200");
+    let seen = "\nsiding_operator_caches_complete 1\n";
+    let complete = until("complete", "/metrics", seen);
     std::thread::sleep(Duration::from_secs(1));
-    (seconds, resident_bytes(operator.0.id()))
+    (ready, complete, resident_bytes(operator.0.id()))
 }
 
 fn command(port: u16, start: usize) -> Command {
@@ -113,18 +125,15 @@ fn binary() -> PathBuf {
     target.join("release/siding-operator")
 }
 
-fn is_ready(port: u16) -> bool {
+fn answer(port: u16, path: &str) -> Option<String> {
     use std::io::{Read, Write};
     let address = ([127, 0, 0, 1], port).into();
-    let Ok(mut stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1))
-    else {
-        return false;
-    };
+    let mut stream = std::net::TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut answer = String::new();
-    let request = b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    stream.write_all(request).is_ok()
-        && stream.read_to_string(&mut answer).is_ok()
-        && answer.starts_with("HTTP/1.1 200")
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
 }
 
 fn resident_bytes(pid: u32) -> u64 {

@@ -124,7 +124,7 @@ async fn metrics(State(health): State<Health>) -> impl IntoResponse {
 
 async fn ready(State(health): State<Health>) -> impl IntoResponse {
     let problem = if !health.caches.can_admit() {
-        Some("the caches have not seen the whole cluster yet\n")
+        Some("the caches have not seen all that the webhooks look at yet\n")
     } else if !health.in_use.is_set() {
         Some("there is no certificate yet\n")
     } else {

@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 use serde_json::Value;
 use siding_tests::kernel::{Counters, huge_pages, is_root, pool_2mi};
-use siding_tests::{Said, Server, scratch, siding, siding_as_nobody, whole_machine};
+use siding_tests::{Said, Server, eventually, scratch, siding, siding_as_nobody, whole_machine};
 
 const MIB: u64 = 1 << 20;
 
@@ -298,6 +298,33 @@ fn reserving_beside_surplus_pages_gives_back_what_was_taken() {
     assert_eq!(pool_2mi(), [64, 0, 0, 64]);
     assert_eq!(server.end(Signal::TERM).code(), Some(0));
     assert_eq!(pool_2mi(), [0, 0, 0, 0]);
+}
+
+/// Nothing that was reserved is ever free for another to count on, nor does it need us to go: a page
+/// in use is the kernel's already.
+#[test]
+fn reserved_pages_in_use_go_with_their_mapping_also_when_killed() {
+    let _alone = whole_machine();
+    for (knob_pages, total) in [(0, 64), (3, 64)] {
+        let _knob = huge_pages(knob_pages);
+        let mut command = siding();
+        command.args(["mount", "--segment", "kv=128Mi,page=2Mi", "--reserve"]);
+        let mut server = Server::start(command.args([
+            "--serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--log-level",
+            "info",
+        ]));
+        let _ = server.ready();
+        assert_eq!(pool_2mi(), [total, 0, 0, total - knob_pages]);
+        let _ = server.end(Signal::KILL);
+        // The kernel takes a ring that nobody closed apart a moment after its process has gone.
+        eventually(|| match pool_2mi() {
+            pool if pool == [knob_pages, knob_pages, 0, 0] => Ok(()),
+            pool => Err(format!("{pool:?}")),
+        });
+    }
 }
 
 #[test]

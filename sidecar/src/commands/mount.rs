@@ -64,7 +64,7 @@ pub struct MountArgs {
         allow_hyphen_values = true
     )]
     touch_threads: TouchThreads,
-    /// Reserve the huge pages that are missing (root), and give them back at the end
+    /// Reserve the huge pages that are missing (root); they go when the mount ends, also if it is killed
     #[arg(long)]
     reserve: bool,
     /// Stay, and serve /metrics, /v1/status and the like until SIGTERM
@@ -99,7 +99,7 @@ impl MountArgs {
         let mut signals = Signals::catch()?;
         let root = Root::host();
         let cap = prepare::cap(&config, environment, "--cap");
-        let (turn, reservations, notes) = if self.reserve {
+        let (mut turn, mut reservations, notes) = if self.reserve {
             reserve(&mut signals, &root, &config)?
         } else {
             (None, Vec::new(), Vec::new())
@@ -135,17 +135,24 @@ impl MountArgs {
             grace: GRACE,
             bars: true,
         };
+        let reserved_pages = count(&reservations);
+        let mut given_back = Ok(());
         let mut printed = Ok(());
         let result = session::run(signals, session, |board| {
-            drop(turn);
+            // The pages are in use: from now on they go to the kernel with the mapping, also if
+            // the process is killed, and at no moment look free to others that reserve.
+            given_back = give_back(std::mem::take(&mut reservations));
+            drop(turn.take());
             let report = Told {
-                reservations: &reservations,
+                reserved_pages,
                 notes: &notes,
                 address,
             };
-            printed = print(board, self.output, &report);
+            printed = print(board, self.output, report);
         });
-        let given_back = give_back(reservations);
+        // Not mounted: what was reserved is still there, and the turn ours.
+        let given_back = given_back.and(give_back(reservations));
+        drop(turn);
         result.and(printed).and(given_back)
     }
 }
@@ -168,17 +175,14 @@ fn reserve(signals: &mut Signals, root: &Root, config: &Config) -> Result<Reserv
 
 /// What is told beside the status.
 struct Told<'a> {
-    reservations: &'a [Reservation],
+    /// Pages reserved, by their size in bytes.
+    reserved_pages: BTreeMap<u64, u64>,
     notes: &'a [String],
     address: Option<SocketAddr>,
 }
 
-fn print(board: &Board, output: Output, told: &Told<'_>) -> Result<(), Failure> {
+fn print(board: &Board, output: Output, told: Told<'_>) -> Result<(), Failure> {
     let status = board.snapshot();
-    let mut reserved_pages = BTreeMap::new();
-    for reservation in told.reservations {
-        *reserved_pages.entry(reservation.page_bytes()).or_insert(0) += reservation.pages();
-    }
     let http = told.address.map(|address| format!("http://{address}"));
     match output {
         Output::Table => {
@@ -186,10 +190,10 @@ fn print(board: &Board, output: Output, told: &Told<'_>) -> Result<(), Failure> 
             for note in told.notes {
                 text += &format!("not reserved: {note}\n");
             }
-            for (page_bytes, pages) in reserved_pages {
+            for (page_bytes, pages) in told.reserved_pages {
                 let page = page_name(page_bytes);
                 text += &format!(
-                    "reserved for this mount: {pages} pages of {page}; they are given back at the end\n"
+                    "reserved for this mount: {pages} pages of {page}; they go when it ends\n"
                 );
             }
             if let Some(http) = http {
@@ -200,7 +204,7 @@ fn print(board: &Board, output: Output, told: &Told<'_>) -> Result<(), Failure> 
         Output::Json => {
             let report = Report {
                 status: &status,
-                reserved_pages,
+                reserved_pages: told.reserved_pages,
                 notes: told.notes,
                 http,
             };
@@ -208,6 +212,15 @@ fn print(board: &Board, output: Output, told: &Told<'_>) -> Result<(), Failure> 
             output::print(text + "\n")
         }
     }
+}
+
+/// Pages reserved, by their size in bytes.
+fn count(reservations: &[Reservation]) -> BTreeMap<u64, u64> {
+    let mut pages = BTreeMap::new();
+    for reservation in reservations {
+        *pages.entry(reservation.page_bytes()).or_insert(0) += reservation.pages();
+    }
+    pages
 }
 
 fn give_back(reservations: Vec<Reservation>) -> Result<(), Failure> {

@@ -32,8 +32,8 @@ pub struct Reservation {
     added: u64,
 }
 
-/// Keeps other sidings from reserving until what this one reserved is mapped: pages that are free
-/// only until then would count as theirs.
+/// Keeps other sidings from reserving until what this one reserved is in use and given back: pages
+/// that are free only until then would count as theirs.
 #[derive(Debug)]
 pub struct Turn {
     _lock: File,
@@ -96,14 +96,12 @@ impl Reservation {
             source,
         };
         let lock = locked(&pool).map_err(failed)?;
-        let (total, kept) = (
-            read(&pool).map_err(failed)?,
-            persistent(&pool).map_err(failed)?,
-        );
+        let before = Counts::read(&pool).map_err(failed)?;
         // Surplus pages, all in use, become persistent before any page is added.
-        fs::write(&pool, total.saturating_add(pages).to_string()).map_err(failed)?;
-        let granted = read(&pool).map_err(failed)?.saturating_sub(total);
-        let added = persistent(&pool).map_err(failed)?.saturating_sub(kept);
+        fs::write(&pool, before.total.saturating_add(pages).to_string()).map_err(failed)?;
+        let after = Counts::read(&pool).map_err(failed)?;
+        let granted = after.total.saturating_sub(before.total);
+        let added = after.persistent().saturating_sub(before.persistent());
         drop(lock);
         let reservation = Self {
             pool: pool.clone(),
@@ -134,8 +132,8 @@ impl Reservation {
         self.page_bytes
     }
 
-    /// Takes the added pages out of the pool again and reads the count back. Pages that somebody
-    /// else uses by now stay theirs for as long as they do (the kernel calls them surplus).
+    /// Takes the added pages out of the pool again and reads the count back. Pages in use stay so,
+    /// and go to the kernel with their mapping instead of into the pool (it calls them surplus).
     ///
     /// # Errors
     /// The kernel's, or a count that says that some were not taken out.
@@ -149,9 +147,9 @@ impl Reservation {
             return Ok(());
         }
         let _lock = locked(&self.pool)?;
-        let wanted = persistent(&self.pool)?.saturating_sub(added);
+        let wanted = Counts::read(&self.pool)?.persistent().saturating_sub(added);
         fs::write(&self.pool, wanted.to_string())?;
-        let left = persistent(&self.pool)?;
+        let left = Counts::read(&self.pool)?.persistent();
         if left > wanted {
             let page = page_name(self.page_bytes);
             return Err(io::Error::other(format!(
@@ -274,11 +272,42 @@ fn read(pool: &Path) -> io::Result<u64> {
         .map_err(|_| io::Error::other(format!("not a count: {}", text.trim())))
 }
 
-/// Pages of the pool that stay when nobody uses them: the count that a write sets. The count that is
-/// read has the surplus in it.
-fn persistent(pool: &Path) -> io::Result<u64> {
-    let surplus = pool.with_file_name("surplus_hugepages");
-    Ok(read(pool)?.saturating_sub(read(&surplus)?))
+/// A pool's pages at one moment.
+#[derive(Debug, PartialEq, Eq)]
+struct Counts {
+    /// All of them: the count that is read.
+    total: u64,
+    /// Those that go when nobody uses them.
+    surplus: u64,
+}
+
+impl Counts {
+    /// Both are in files of their own, and a mapping that ends changes both: they are read until
+    /// they are the same twice.
+    fn read(pool: &Path) -> io::Result<Self> {
+        const TRIES: usize = 1000;
+        let surplus = pool.with_file_name("surplus_hugepages");
+        let once = || -> io::Result<Self> {
+            Ok(Self {
+                total: read(pool)?,
+                surplus: read(&surplus)?,
+            })
+        };
+        let mut last = once()?;
+        for _ in 0..TRIES {
+            let now = once()?;
+            if now == last {
+                return Ok(now);
+            }
+            last = now;
+        }
+        Err(io::Error::other("its counts change all the time"))
+    }
+
+    /// Pages that stay when nobody uses them: the count that a write sets.
+    fn persistent(&self) -> u64 {
+        self.total.saturating_sub(self.surplus)
+    }
 }
 
 /// Keeps other sidings from changing the pool between our reading and writing it.

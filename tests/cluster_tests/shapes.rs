@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use siding_fixtures::{Machine, instances};
 use siding_tests::cluster::{Cluster, Namespace};
 use siding_tests::product::{NAMESPACE, Product, condition, engine, pool};
-use siding_tests::{PATIENCE, Said, binary_of, eventually, scratch};
+use siding_tests::{PATIENCE, Said, controller, eventually, scratch};
 
 /// The real agent for a node, which reads a generated tree.
 struct Agent {
@@ -22,7 +22,7 @@ impl Agent {
     fn new(cluster: &'static Cluster, node: &str, machine: &Machine, arguments: &[String]) -> Self {
         let tree = machine.planted();
         let process = cluster
-            .inside(binary_of("siding-agent").to_str().unwrap())
+            .inside(controller("siding-agent").to_str().unwrap())
             .arg(format!("--node-name={node}"))
             .arg(format!("--host-root={}", tree.path().display()))
             .args(arguments)

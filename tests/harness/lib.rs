@@ -38,27 +38,39 @@ pub fn eventually<T>(mut attempt: impl FnMut() -> Result<T, String>) -> T {
     }
 }
 
-/// The binary under test, of the same build profile as the tests.
-#[must_use]
-pub fn binary() -> PathBuf {
-    binary_of("siding")
-}
-
-/// The binary of a package, of the same build profile as the tests.
+/// `siding`, of the same build profile as the tests: what is measured is as it is shipped.
 ///
 /// # Panics
 /// Where it was not built.
 #[must_use]
-pub fn binary_of(package: &str) -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let profile = tests.ancestors().nth(2).unwrap();
-    let binary = profile.join(package);
+pub fn binary() -> PathBuf {
+    built(&profile().join("siding"), "cargo build --release -p siding")
+}
+
+/// `siding-operator` or `siding-agent` as the unit tests build them, with the checks of the dev
+/// profile: they wait for others mostly, and building them once more took a sixth of all testing.
+///
+/// # Panics
+/// Where it was not built.
+#[must_use]
+pub fn controller(package: &str) -> PathBuf {
+    let debug = profile().with_file_name("debug");
+    built(&debug.join(package), &format!("cargo build -p {package}"))
+}
+
+fn built(binary: &Path, command: &str) -> PathBuf {
+    let path = binary.display();
     assert!(
         binary.exists(),
-        "{} is not there: run tests/run, or cargo build --release -p {package}",
-        binary.display()
+        "{path} is not there: run tests/run, or {command}"
     );
-    binary
+    binary.to_owned()
+}
+
+/// Where cargo puts what it builds in the tests' profile.
+fn profile() -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    tests.ancestors().nth(2).unwrap().to_owned()
 }
 
 /// A `siding` command with a clean environment.

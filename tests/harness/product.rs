@@ -6,7 +6,7 @@ use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard
 use serde_json::{Value, json};
 
 use crate::cluster::{BUSYBOX, Cluster, Namespace, load_binary};
-use crate::{binary_of, eventually};
+use crate::{binary, controller, eventually};
 
 /// Where the operator and the agent run.
 pub const NAMESPACE: &str = "siding-system";
@@ -31,9 +31,14 @@ impl Product {
         static PRODUCT: OnceLock<Product> = OnceLock::new();
         PRODUCT.get_or_init(|| {
             let cluster = Cluster::up();
-            for package in ["siding", "siding-operator", "siding-agent"] {
+            let binaries = [
+                ("siding", binary()),
+                ("siding-operator", controller("siding-operator")),
+                ("siding-agent", controller("siding-agent")),
+            ];
+            for (package, binary) in binaries {
                 let name = format!("{REGISTRY}/{package}:{}", env!("CARGO_PKG_VERSION"));
-                load_binary(cluster, &name, &binary_of(package));
+                load_binary(cluster, &name, &binary);
             }
             let product = Self {
                 cluster,
